@@ -342,109 +342,330 @@ LongTensor: LegacyType
 ShortTensor: LegacyType
 
 def abs(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The absolute value."""
+    """The absolute value; of a complex number its distance from zero.
+
+    The derivative at zero is zero.
+
+    >>> eg.abs(eg.tensor([-1.5, 2.0]))
+    tensor([1.5000, 2.0000])
+    >>> eg.abs(eg.tensor([3 + 4j]))
+    tensor([5.])
+    """
 
 def absolute(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The absolute value."""
+    """The absolute value; of a complex number its distance from zero.
+
+    The derivative at zero is zero.
+
+    >>> eg.abs(eg.tensor([-1.5, 2.0]))
+    tensor([1.5000, 2.0000])
+    >>> eg.abs(eg.tensor([3 + 4j]))
+    tensor([5.])
+    """
 
 def acos(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The inverse cosine."""
+    """The angle in ``[0, pi]`` whose cosine is ``x``; NaN beyond ``[-1, 1]``.
+
+    >>> eg.acos(eg.tensor([1.0, 0.0]))
+    tensor([0.0000, 1.5708])
+    """
 
 def acosh(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The inverse hyperbolic cosine."""
+    """The inverse hyperbolic cosine, for ``x >= 1``.
+
+    >>> eg.acosh(eg.tensor([1.0, 2.0]))
+    tensor([0.0000, 1.3170])
+    """
 
 def adaptive_avg_pool1d(input: _Tensor, output_size: _int | Sequence[_int] | tuple[_int | None, ...] | None) -> _Tensor:
-    """The means of windows that cover the last 1 dimension(s)."""
+    """Means over as many windows as the result has elements.
+
+    >>> F.adaptive_avg_pool1d(eg.tensor([[[1.0, 3.0, 2.0, 4.0]]]), 2)
+    tensor([[[2., 3.]]])
+    """
 
 def add(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
-    """``input + alpha * other``"""
+    """The sum ``input + alpha * other``, element by element.
+
+    Args:
+        input: tensor or number
+        other: tensor or number; shapes broadcast
+        alpha: factor of ``other``
+
+    Integers stay integers; an integer and a float give a float, as in PyTorch.
+
+    >>> eg.add(eg.tensor([1.0, 2.0]), eg.tensor([[10.0], [20.0]]), alpha=2)
+    tensor([[21., 22.],
+            [41., 42.]])
+    """
 
 def addbmm(input: _Tensor, batch1: _Tensor, batch2: _Tensor, *, beta: _Tensor | _complex | np.generic = 1, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
-    """``beta * input + alpha * sum_i batch1[i] @ batch2[i]``, as one product."""
+    """``beta * input + alpha *`` the sum of the products of two stacks.
+
+    >>> eg.addbmm(eg.zeros(2, 2), eg.ones(4, 2, 3), eg.ones(4, 3, 2))
+    tensor([[12., 12.],
+            [12., 12.]])
+    """
 
 def addcdiv(input: _Tensor, tensor1: _Tensor, tensor2: _Tensor, *, value: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
-    """``input + value * tensor1 / tensor2``"""
+    """``input + value * tensor1 / tensor2``
+
+    Args:
+        input: tensor
+        tensor1: dividend
+        tensor2: divisor; all shapes broadcast
+        value: number
+
+    >>> eg.addcdiv(eg.ones(2), eg.tensor([1.0, 2.0]), eg.tensor([4.0, 4.0]), value=2)
+    tensor([1.5000, 2.0000])
+    """
 
 def addcmul(input: _Tensor, tensor1: _Tensor, tensor2: _Tensor, *, value: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
-    """``input + value * tensor1 * tensor2``"""
+    """``input + value * tensor1 * tensor2``
+
+    Args:
+        input: tensor
+        tensor1: first factor
+        tensor2: second factor; all shapes broadcast
+        value: number
+
+    >>> eg.addcmul(eg.ones(2), eg.tensor([1.0, 2.0]), eg.tensor([3.0, 4.0]), value=0.5)
+    tensor([2.5000, 5.0000])
+    """
 
 def addmm(input: _Tensor, mat1: _Tensor, mat2: _Tensor, *, beta: _Tensor | _complex | np.generic = 1, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
-    """``beta * input + alpha * (mat1 @ mat2)``"""
+    """``beta * input + alpha * (mat1 @ mat2)``
+
+    Args:
+        input: broadcasts to (N, M); not read if ``beta`` is 0
+        mat1: (N, K)
+        mat2: (K, M)
+        beta: factor of ``input``
+        alpha: factor of the product
+
+    >>> eg.addmm(eg.ones(2), eg.eye(2), eg.eye(2), beta=2)
+    tensor([[3., 2.],
+            [2., 3.]])
+    """
 
 def addmv(input: _Tensor, mat: _Tensor, vec: _Tensor, *, beta: _Tensor | _complex | np.generic = 1, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
-    """``beta * input + alpha * (mat @ vec)``"""
+    """``beta * input + alpha * (mat @ vec)``
+
+    >>> eg.addmv(eg.ones(2), eg.eye(2), eg.ones(2))
+    tensor([2., 2.])
+    """
 
 def addr(input: _Tensor, vec1: _Tensor, vec2: _Tensor, *, beta: _Tensor | _complex | np.generic = 1, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
-    """``beta * input + alpha * outer(vec1, vec2)``"""
+    """``beta * input + alpha * outer(vec1, vec2)``
+
+    >>> eg.addr(eg.zeros(2, 2), eg.tensor([1.0, 2.0]), eg.tensor([3.0, 4.0]))
+    tensor([[3., 4.],
+            [6., 8.]])
+    """
 
 def adjoint(input: _Tensor) -> _Tensor:
-    """The conjugate transpose of the last two dimensions."""
+    """The conjugate transpose of the last two dimensions.
+
+    >>> eg.adjoint(eg.tensor([[1j, 2 + 0j]])).shape
+    evergrad.Size([2, 1])
+    """
 
 def alias_copy(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``alias`` gives."""
 
 def all(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """Whether all elements are nonzero."""
+    """Whether all elements are not zero, of all or along a dimension.
+
+    >>> eg.all(eg.tensor([[True, False], [True, True]]), dim=1)
+    tensor([False,  True])
+    """
 
 def allclose(input: _Tensor, other: _Tensor, rtol: _float = 1e-05, atol: _float = 1e-08, equal_nan: _bool = False) -> _bool:
-    """Whether :func:`isclose` holds everywhere."""
+    """Whether all elements are close: see :func:`isclose`. Returns a Python bool.
+
+    >>> eg.allclose(eg.tensor([1.0]), eg.tensor([1.0 + 1e-9]))
+    True
+    """
 
 def alpha_dropout(input: _Tensor, p: _float, train: _bool) -> _Tensor:
     """Dropout to the limit of ``selu``, keeping mean and variance."""
 
 def amax(input: _Tensor, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """The largest over all or the given dimensions."""
+    """The largest element along dimensions; equal ones share the gradient.
+
+    Args:
+        input: any real tensor
+        dim: dimension or dimensions; all of them by default
+        keepdim: whether they stay, with extent 1
+
+    >>> eg.amax(eg.tensor([[1.0, 5.0], [7.0, 2.0]]), dim=1)
+    tensor([5., 7.])
+    """
 
 def amin(input: _Tensor, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """The smallest over all or the given dimensions."""
+    """The smallest element along dimensions; equal ones share the gradient.
+
+    Args:
+        input: any real tensor
+        dim: dimension or dimensions; all of them by default
+        keepdim: whether they stay, with extent 1
+
+    >>> eg.amin(eg.tensor([[1.0, 5.0], [7.0, 2.0]]), dim=1)
+    tensor([1., 2.])
+    """
 
 def aminmax(input: _Tensor, *, dim: _int | None = None, keepdim: _bool = False, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _return_types.aminmax:
-    """The smallest and the largest, of all or along a dimension."""
+    """The smallest and the largest element in one pass: a named tuple ``(min, max)``.
+
+    >>> low, high = eg.aminmax(eg.tensor([3.0, 1.0, 2.0]))
+    >>> low, high
+    (tensor(1.), tensor(3.))
+    """
 
 def angle(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The direction of complex numbers, in radians; 0 or pi of real ones."""
+    """The angle of a complex number in ``(-pi, pi]``; of a real one 0 or pi.
+
+    >>> eg.angle(eg.tensor([1j, -1 + 0j]))
+    tensor([1.5708, 3.1416])
+    """
 
 def any(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """Whether any element is nonzero."""
+    """Whether some element is not zero, of all or along a dimension.
+
+    >>> eg.any(eg.tensor([[True, False], [False, False]]), dim=1)
+    tensor([ True, False])
+    """
 
 def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
-    """Numbers from ``start`` up to, but not including, ``end``."""
+    """Numbers from ``start`` up to, not including, ``end``.
+
+    Args:
+        start: first number; with one argument it is the end and the start is 0
+        end: where to stop
+        step: distance, may be negative
+
+        dtype: element type; the default type of floats if not given
+        device: only the CPU
+        requires_grad: whether ``backward`` accumulates a gradient for it
+
+    Integers give int64.
+
+    >>> eg.arange(5)
+    tensor([0, 1, 2, 3, 4])
+    >>> eg.arange(1, 2, 0.25)
+    tensor([1.0000, 1.2500, 1.5000, 1.7500])
+    """
 
 def arccos(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The inverse cosine."""
+    """The angle in ``[0, pi]`` whose cosine is ``x``; NaN beyond ``[-1, 1]``.
+
+    >>> eg.acos(eg.tensor([1.0, 0.0]))
+    tensor([0.0000, 1.5708])
+    """
 
 def arccosh(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The inverse hyperbolic cosine."""
+    """The inverse hyperbolic cosine, for ``x >= 1``.
+
+    >>> eg.acosh(eg.tensor([1.0, 2.0]))
+    tensor([0.0000, 1.3170])
+    """
 
 def arcsin(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The inverse sine."""
+    """The angle in ``[-pi/2, pi/2]`` whose sine is ``x``; NaN beyond ``[-1, 1]``.
+
+    >>> eg.asin(eg.tensor([0.0, 1.0]))
+    tensor([0.0000, 1.5708])
+    """
 
 def arcsinh(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The inverse hyperbolic sine."""
+    """The inverse hyperbolic sine ``log(x + sqrt(x^2 + 1))``.
+
+    >>> eg.asinh(eg.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.8814])
+    """
 
 def arctan(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The inverse tangent."""
+    """The angle in ``(-pi/2, pi/2)`` whose tangent is ``x``.
+
+    >>> eg.atan(eg.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.7854])
+    """
 
 def arctan2(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """The angle of the point (b, a)."""
+    """The angle of the point ``(other, input)``, in ``(-pi, pi]``: all four quadrants.
+
+    Args:
+        input: the ordinates y
+        other: the abscissas x; shapes broadcast
+
+    >>> eg.atan2(eg.tensor([1.0, -1.0]), eg.tensor([-1.0, -1.0]))
+    tensor([ 2.3562, -2.3562])
+    """
 
 def arctanh(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The inverse hyperbolic tangent."""
+    """The inverse hyperbolic tangent, for ``-1 < x < 1``.
+
+    >>> eg.atanh(eg.tensor([0.0, 0.5]))
+    tensor([0.0000, 0.5493])
+    """
 
 def argmax(input: _Tensor, dim: _int | None = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """Where the largest first stands, in a dimension or among all elements in order."""
+    """Where the largest element is.
+
+    Args:
+        input: any real tensor
+        dim: dimension to look along; ``None`` gives the place in the flattened tensor
+        keepdim: whether the dimension stays, with extent 1
+
+    Of equal ones the first. The result is int64 and has no gradient.
+
+    >>> eg.argmax(eg.tensor([[1.0, 5.0], [7.0, 2.0]]), dim=1)
+    tensor([1, 0])
+    """
 
 def argmin(input: _Tensor, dim: _int | None = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """Where the smallest first stands, in a dimension or among all elements in order."""
+    """Where the smallest element is.
+
+    Args:
+        input: any real tensor
+        dim: dimension to look along; ``None`` gives the place in the flattened tensor
+        keepdim: whether the dimension stays, with extent 1
+
+    >>> eg.argmin(eg.tensor([[1.0, 5.0], [7.0, 2.0]]), dim=1)
+    tensor([0, 1])
+    """
 
 def argsort(input: _Tensor, dim: _int = -1, descending: _bool = False, stable: _bool | None = False, *, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """The places that sort a dimension."""
+    """The indices that sort along a dimension: ``sort(...).indices``.
+
+    >>> eg.argsort(eg.tensor([3.0, 1.0, 2.0]))
+    tensor([1, 2, 0])
+    """
 
 def argwhere(input: _Tensor) -> _Tensor:
-    """Where the elements are not zero, a row for each."""
+    """The places of the elements that are not zero, one row each.
+
+    >>> eg.argwhere(eg.tensor([0, 5, 6]))
+    tensor([[1],
+            [2]])
+    """
 
 def as_strided(input: _Tensor, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None) -> _Tensor:
-    """A view of the whole storage with the given sizes and strides."""
+    """A view of the storage with any sizes and strides.
+
+    Args:
+        input: any tensor
+        size: sizes of the view
+        stride: for each dimension, how many elements apart in the storage
+        storage_offset: where in the storage the view begins
+
+    Places may overlap; writing to such a view is refused, gradients are summed.
+
+    >>> eg.as_strided(eg.arange(4), (3, 2), (1, 1))
+    tensor([[0, 1],
+            [1, 2],
+            [2, 3]])
+    """
 
 def as_strided_copy(input: _Tensor, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``as_strided`` gives."""
@@ -453,145 +674,374 @@ def as_strided_scatter(input: _Tensor, src: _Tensor, size: _int | Sequence[_int]
     """A copy with the part that ``as_strided`` shows replaced."""
 
 def as_tensor(data: Any, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> _Tensor:
-    """The data as a tensor, without a copy where that is possible."""
+    """A tensor on the memory of ``data`` if it is an array or tensor of the right type,
+    else a copy.
+
+    >>> x = eg.tensor([1.0, 2.0])
+    >>> eg.as_tensor(x) is x
+    True
+    """
 
 def asarray(obj: Any, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, copy: _bool | None = None, requires_grad: _bool | None = None) -> _Tensor:
-    """The object as a tensor; ``copy`` says whether its memory must, may or must not be copied."""
+    """A tensor from any object: tensors, arrays, DLPack, buffers, numbers.
+
+    Args:
+        obj: the object
+        dtype: element type
+        device: only the CPU
+        copy: ``True`` copies always, ``False`` never (an error if needed), ``None`` if needed
+        requires_grad: whether ``backward`` accumulates a gradient for it
+
+    >>> eg.asarray([1, 2, 3])
+    tensor([1, 2, 3])
+    """
 
 def asin(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The inverse sine."""
+    """The angle in ``[-pi/2, pi/2]`` whose sine is ``x``; NaN beyond ``[-1, 1]``.
+
+    >>> eg.asin(eg.tensor([0.0, 1.0]))
+    tensor([0.0000, 1.5708])
+    """
 
 def asinh(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The inverse hyperbolic sine."""
+    """The inverse hyperbolic sine ``log(x + sqrt(x^2 + 1))``.
+
+    >>> eg.asinh(eg.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.8814])
+    """
 
 def atan(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The inverse tangent."""
+    """The angle in ``(-pi/2, pi/2)`` whose tangent is ``x``.
+
+    >>> eg.atan(eg.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.7854])
+    """
 
 def atan2(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """The angle of the point (b, a)."""
+    """The angle of the point ``(other, input)``, in ``(-pi, pi]``: all four quadrants.
+
+    Args:
+        input: the ordinates y
+        other: the abscissas x; shapes broadcast
+
+    >>> eg.atan2(eg.tensor([1.0, -1.0]), eg.tensor([-1.0, -1.0]))
+    tensor([ 2.3562, -2.3562])
+    """
 
 def atanh(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The inverse hyperbolic tangent."""
+    """The inverse hyperbolic tangent, for ``-1 < x < 1``.
+
+    >>> eg.atanh(eg.tensor([0.0, 0.5]))
+    tensor([0.0000, 0.5493])
+    """
 
 @overload
 def atleast_1d(tensor: _Tensor, /) -> _Tensor:
-    """Scalars as vectors of one."""
+    """Numbers as tensors of one dimension; others stay as they are.
+
+    >>> eg.atleast_1d(eg.tensor(1.0)).shape
+    evergrad.Size([1])
+    """
 @overload
 def atleast_1d(tensors: Sequence[_Tensor], /) -> tuple[_Tensor, ...]:
-    """Scalars as vectors of one."""
+    """Numbers as tensors of one dimension; others stay as they are.
+
+    >>> eg.atleast_1d(eg.tensor(1.0)).shape
+    evergrad.Size([1])
+    """
 @overload
 def atleast_1d(first: _Tensor, second: _Tensor, /, *tensors: _Tensor) -> tuple[_Tensor, ...]:
-    """Scalars as vectors of one."""
+    """Numbers as tensors of one dimension; others stay as they are.
+
+    >>> eg.atleast_1d(eg.tensor(1.0)).shape
+    evergrad.Size([1])
+    """
 
 @overload
 def atleast_2d(tensor: _Tensor, /) -> _Tensor:
-    """Vectors as matrices of one row."""
+    """Tensors of at least two dimensions.
+
+    >>> eg.atleast_2d(eg.tensor([1.0, 2.0])).shape
+    evergrad.Size([1, 2])
+    """
 @overload
 def atleast_2d(tensors: Sequence[_Tensor], /) -> tuple[_Tensor, ...]:
-    """Vectors as matrices of one row."""
+    """Tensors of at least two dimensions.
+
+    >>> eg.atleast_2d(eg.tensor([1.0, 2.0])).shape
+    evergrad.Size([1, 2])
+    """
 @overload
 def atleast_2d(first: _Tensor, second: _Tensor, /, *tensors: _Tensor) -> tuple[_Tensor, ...]:
-    """Vectors as matrices of one row."""
+    """Tensors of at least two dimensions.
+
+    >>> eg.atleast_2d(eg.tensor([1.0, 2.0])).shape
+    evergrad.Size([1, 2])
+    """
 
 @overload
 def atleast_3d(tensor: _Tensor, /) -> _Tensor:
-    """Matrices with a third dimension of one."""
+    """Tensors of at least three dimensions.
+
+    >>> eg.atleast_3d(eg.tensor([1.0, 2.0])).shape
+    evergrad.Size([1, 2, 1])
+    """
 @overload
 def atleast_3d(tensors: Sequence[_Tensor], /) -> tuple[_Tensor, ...]:
-    """Matrices with a third dimension of one."""
+    """Tensors of at least three dimensions.
+
+    >>> eg.atleast_3d(eg.tensor([1.0, 2.0])).shape
+    evergrad.Size([1, 2, 1])
+    """
 @overload
 def atleast_3d(first: _Tensor, second: _Tensor, /, *tensors: _Tensor) -> tuple[_Tensor, ...]:
-    """Matrices with a third dimension of one."""
+    """Tensors of at least three dimensions.
+
+    >>> eg.atleast_3d(eg.tensor([1.0, 2.0])).shape
+    evergrad.Size([1, 2, 1])
+    """
 
 def avg_pool1d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None = None, padding: str | _int | Sequence[_int] = 0, ceil_mode: _bool = False, count_include_pad: _bool = True) -> _Tensor:
-    """The mean of each window of the last dimension."""
+    """The mean of each window.
+
+    Args:
+        input: (B, C, L), or without B
+
+        kernel_size: extent of the window
+        stride: distance of the windows, ``kernel_size`` by default
+        padding: border at both sides
+        ceil_mode: whether windows may begin inside and end outside
+        count_include_pad: whether the border counts in the divisor
+
+    >>> F.avg_pool1d(eg.tensor([[[1.0, 3.0, 2.0, 4.0]]]), 2)
+    tensor([[[2., 3.]]])
+    """
 
 def baddbmm(input: _Tensor, batch1: _Tensor, batch2: _Tensor, *, beta: _Tensor | _complex | np.generic = 1, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
-    """``beta * input + alpha * bmm(batch1, batch2)``"""
+    """``beta * input + alpha * bmm(batch1, batch2)``
+
+    >>> eg.baddbmm(eg.ones(1, 2, 2), eg.ones(1, 2, 3), eg.ones(1, 3, 2))
+    tensor([[[4., 4.],
+             [4., 4.]]])
+    """
 
 def bartlett_window(window_length: _int, periodic: _bool = True, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
-    """A triangle from 0 up to 1 and back."""
+    """A triangle from 0 up to 1 and back.
+
+    >>> eg.bartlett_window(5, periodic=False)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
+    """
 
 def batch_norm(input: _Tensor, weight: _Tensor | None, bias: _Tensor | None, running_mean: _Tensor | None, running_var: _Tensor | None, training: _bool, momentum: _float, eps: _float, cudnn_enabled: _bool) -> _Tensor:
     """``nn.functional.batch_norm`` with the arguments of PyTorch's ``torch.batch_norm``."""
 
 def bernoulli(input: _Tensor, p: Any = None, *, generator: _Generator | None = None, out: _Tensor | None = None) -> _Tensor:
-    """1 with the probability that stands in ``input``, or with ``p`` everywhere; else 0."""
+    """1 with a given probability, else 0, in the type of the input.
+
+    Args:
+        input: probabilities, unless ``p`` gives one for all
+        p: probability
+        generator: source of randomness
+
+    >>> eg.bernoulli(eg.tensor([0.0, 1.0]))
+    tensor([0., 1.])
+    """
 
 def bilinear(input1: _Tensor, input2: _Tensor, weight: _Tensor, bias: _Tensor | None = None) -> _Tensor:
-    """``input1^T weight[k] input2 + bias[k]`` for every output k."""
+    """``x1^T W x2 + b`` for each output feature.
+
+    >>> F.bilinear(eg.ones(2, 3), eg.ones(2, 4), eg.ones(5, 3, 4)).shape
+    evergrad.Size([2, 5])
+    """
 
 def bincount(input: _Tensor, weights: Any = None, minlength: _int = 0) -> _Tensor:
-    """How often each of 0, 1, 2, ... occurs, or the sum of the weights where it does."""
+    """How often each number 0, 1, 2, ... occurs.
+
+    Args:
+        input: one-dimensional, integers that are not negative
+        weights: what each occurrence counts, 1 by default
+        minlength: least length of the result
+
+    >>> eg.bincount(eg.tensor([0, 2, 2]), minlength=4)
+    tensor([1, 0, 2, 0])
+    """
 
 def binomial(count: _Tensor, prob: _Tensor, generator: _Generator | None = None) -> _Tensor:
-    """Successes in ``count`` trials of probability ``prob``."""
+    """How many of ``count`` trials succeed, each with probability ``prob``.
+
+    >>> eg.binomial(eg.tensor([5.0]), eg.tensor([1.0]))
+    tensor([5.])
+    """
 
 def bitwise_and(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """Bits set in both."""
+    """The bits that both integers have; of booleans, ``and``.
+
+    >>> eg.bitwise_and(eg.tensor([12]), eg.tensor([10]))
+    tensor([8])
+    """
 
 def bitwise_left_shift(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a << b"""
+    """``input * 2 ** other`` of integers.
+
+    >>> eg.bitwise_left_shift(eg.tensor([3]), 2)
+    tensor([12])
+    """
 
 def bitwise_not(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """All bits flipped; for booleans, not."""
+    """All bits turned over: ``-x - 1``; of booleans, ``not``.
+
+    >>> eg.bitwise_not(eg.tensor([0, 5]))
+    tensor([-1, -6])
+    """
 
 def bitwise_or(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """Bits set in either."""
+    """The bits that at least one of the integers has; of booleans, ``or``.
+
+    >>> eg.bitwise_or(eg.tensor([12]), eg.tensor([10]))
+    tensor([14])
+    """
 
 def bitwise_right_shift(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a >> b"""
+    """``input // 2 ** other`` of integers.
+
+    >>> eg.bitwise_right_shift(eg.tensor([12]), 2)
+    tensor([3])
+    """
 
 def bitwise_xor(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """Bits set in exactly one."""
+    """The bits that exactly one of the integers has.
+
+    >>> eg.bitwise_xor(eg.tensor([12]), eg.tensor([10]))
+    tensor([6])
+    """
 
 def blackman_window(window_length: _int, periodic: _bool = True, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
-    """``0.42 - 0.5 * cos(2 pi n / N) + 0.08 * cos(4 pi n / N)``"""
+    """The window ``0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)``.
+
+    >>> eg.blackman_window(5, periodic=False).shape
+    evergrad.Size([5])
+    """
 
 def block_diag(*tensors: _Tensor) -> _Tensor:
-    """Matrices along a diagonal, zeros elsewhere."""
+    """Matrices along the diagonal of one matrix, zeros elsewhere.
+
+    >>> eg.block_diag(eg.ones(1, 1), 2 * eg.ones(2, 1))
+    tensor([[1., 0.],
+            [0., 2.],
+            [0., 2.]])
+    """
 
 def bmm(input: _Tensor, mat2: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The products of two equally long stacks of matrices."""
+    """Products of matrices in two stacks: (B, N, K) and (B, K, M) give (B, N, M).
+
+    >>> eg.bmm(eg.ones(2, 3, 4), eg.ones(2, 4, 5)).shape
+    evergrad.Size([2, 3, 5])
+    """
 
 def broadcast_shapes(*shapes_: Any) -> _Size:
-    """The shape that all given shapes expand to."""
+    """The shape that these shapes broadcast to.
+
+    >>> eg.broadcast_shapes((3, 1), (4,))
+    evergrad.Size([3, 4])
+    """
 
 def broadcast_tensors(*tensors: _Tensor | Sequence[_Tensor]) -> tuple[_Tensor, ...]:
-    """Every tensor expanded to the shape they have in common."""
+    """Views of all tensors in their common shape.
+
+    >>> a, b = eg.broadcast_tensors(eg.zeros(3, 1), eg.zeros(4))
+    >>> a.shape, b.shape
+    (evergrad.Size([3, 4]), evergrad.Size([3, 4]))
+    """
 
 def broadcast_to(input: _Tensor, *args: _int | Sequence[_int], size: _int | Sequence[_int] | None=None) -> _Tensor:
-    """``input.expand(size)``"""
+    """A view with dimensions of extent 1 (and new ones at the front) repeated.
+
+    >>> eg.broadcast_to(eg.tensor([1, 2]), (3, 2))
+    tensor([[1, 2],
+            [1, 2],
+            [1, 2]])
+    """
 
 def bucketize(input: _Tensor | _complex | np.generic, boundaries: _Tensor, *, out_int32: _bool = False, right: _bool = False, out: _Tensor | None = None) -> _Tensor:
-    """The number of the bucket each value falls into, between sorted boundaries."""
+    """In which interval between ``boundaries`` each value is.
+
+    >>> eg.bucketize(eg.tensor([0.5, 3.0]), eg.tensor([1.0, 2.0]))
+    tensor([0, 2])
+    """
 
 def cartesian_prod(*tensors: _Tensor) -> _Tensor:
-    """Every way to take one element of each vector, a row for each."""
+    """All combinations of one element of each vector, as rows.
+
+    >>> eg.cartesian_prod(eg.tensor([1, 2]), eg.tensor([3, 4]))
+    tensor([[1, 3],
+            [1, 4],
+            [2, 3],
+            [2, 4]])
+    """
 
 def cat(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """Tensors one after the other along a dimension."""
+    """Tensors one after the other along an existing dimension.
+
+    Args:
+        tensors: sequence of tensors whose shapes differ in ``dim`` at most
+        dim: dimension
+
+    >>> eg.cat([eg.zeros(2, 3), eg.ones(1, 3)]).shape
+    evergrad.Size([3, 3])
+    """
 
 def cdist(x1: _Tensor, x2: _Tensor, p: _float = 2.0, compute_mode: str | None = 'use_mm_for_euclid_dist_if_necessary') -> _Tensor:
-    """The distance of every row of ``x1`` to every row of ``x2``; slope 0 where they coincide."""
+    """Distances of all pairs of rows: (B, P, M) and (B, R, M) give (B, P, R).
+
+    Args:
+        x1: points
+        x2: points
+        p: order of the norm
+        compute_mode: when to use a matrix product for ``p = 2``; it is faster and less exact
+
+    >>> eg.cdist(eg.tensor([[0.0, 0.0]]), eg.tensor([[3.0, 4.0], [0.0, 1.0]]))
+    tensor([[5., 1.]])
+    """
 
 def ceil(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Rounded upwards."""
+    """The smallest integer that is not below ``x``; the derivative is zero.
+
+    >>> eg.ceil(eg.tensor([1.2, -1.7]))
+    tensor([ 2., -1.])
+    """
 
 def celu(input: _Tensor, alpha: _float = 1.0, inplace: _bool = False) -> _Tensor:
-    """``elu`` whose slope at 0 is 1 for every ``alpha``."""
+    """``max(0, x) + min(0, alpha (exp(x / alpha) - 1))``
+
+    >>> F.celu(eg.tensor([-1.0, 1.0]))
+    tensor([-0.6321,  1.0000])
+    """
 
 def celu_(input: _Tensor, alpha: _float = 1.0) -> _Tensor:
     """``celu`` in place."""
 
 def chain_matmul(*matrices: _Tensor, out: _Tensor | None = None) -> _Tensor:
-    """The product of several matrices, in the order that costs least."""
+    """The product of several matrices, in the order that needs the fewest steps.
+
+    >>> eg.linalg.multi_dot([eg.ones(2, 3), eg.ones(3, 4), eg.ones(4, 1)])
+    tensor([[12.],
+            [12.]])
+    """
 
 def channel_shuffle(input: _Tensor, groups: _int) -> _Tensor:
-    """Channels dealt out over groups in turn."""
+    """Channels of groups interleaved, as ShuffleNet does.
+
+    >>> eg.channel_shuffle(eg.arange(4).reshape(1, 4, 1, 1), 2).flatten()
+    tensor([0, 2, 1, 3])
+    """
 
 def cholesky(input: _Tensor, upper: _bool = False, *, out: _Tensor | None = None) -> _Tensor:
-    """The triangular ``L`` with ``L L^H = A``, or with ``upper`` its adjoint."""
+    """The lower factor ``L`` of a positive-definite matrix ``L L^T``.
+
+    >>> eg.linalg.cholesky(eg.tensor([[4.0, 2.0], [2.0, 5.0]]))
+    tensor([[2., 0.],
+            [1., 2.]])
+    """
 
 def cholesky_inverse(input: _Tensor, upper: _bool = False, *, out: _Tensor | None = None) -> _Tensor:
     """The inverse of ``A``, given its Cholesky factor."""
@@ -600,156 +1050,481 @@ def cholesky_solve(input: _Tensor, input2: _Tensor, upper: _bool = False, *, out
     """The solution of ``A X = input``, given the Cholesky factor ``input2`` of ``A``."""
 
 def chunk(input: _Tensor, chunks: _int, dim: _int = 0, *, axis: _int | Sequence[_int] | None = ...) -> tuple[_Tensor, ...]:
-    """At most ``chunks`` parts of one size, the last of which may be smaller."""
+    """At most ``chunks`` views of about the same size along a dimension.
+
+    >>> [part.tolist() for part in eg.chunk(eg.arange(5), 2)]
+    [[0, 1, 2], [3, 4]]
+    """
 
 def clamp(input: _Tensor, min: _Tensor | _complex | np.generic | None = None, max: _Tensor | _complex | np.generic | None = None, *, out: _Tensor | None = None) -> _Tensor:
-    """Held between ``min`` and ``max``; the slope is 1 inside and on the bounds, else 0."""
+    """Each element, at least ``min`` and at most ``max``.
+
+    Args:
+        input: any real tensor
+        min: number or tensor that broadcasts; ``None`` for no lower bound
+        max: number or tensor that broadcasts; ``None`` for no upper bound
+
+    The gradient passes where the element is inside, its bounds included. Where ``min > max`` the result
+    is ``max``.
+
+    >>> eg.clamp(eg.tensor([-2.0, 0.5, 3.0]), min=-1, max=1)
+    tensor([-1.0000,  0.5000,  1.0000])
+    """
 
 def clamp_max(input: _Tensor, max: _Tensor | _complex | np.generic | None, *, out: _Tensor | None = None) -> _Tensor:
-    """Held below ``max``; the slope is 1 there and on the bound, else 0."""
+    """Each element, at most ``max``.
+
+    >>> eg.clamp_max(eg.tensor([-2.0, 3.0]), 0)
+    tensor([-2.,  0.])
+    """
 
 def clamp_min(input: _Tensor, min: _Tensor | _complex | np.generic | None, *, out: _Tensor | None = None) -> _Tensor:
-    """Held above ``min``; the slope is 1 there and on the bound, else 0."""
+    """Each element, at least ``min``.
+
+    >>> eg.clamp_min(eg.tensor([-2.0, 3.0]), 0)
+    tensor([0., 3.])
+    """
 
 def clip(input: _Tensor, min: _Tensor | _complex | np.generic | None = None, max: _Tensor | _complex | np.generic | None = None, *, out: _Tensor | None = None) -> _Tensor:
-    """Held between ``min`` and ``max``; the slope is 1 inside and on the bounds, else 0."""
+    """Each element, at least ``min`` and at most ``max``.
+
+    Args:
+        input: any real tensor
+        min: number or tensor that broadcasts; ``None`` for no lower bound
+        max: number or tensor that broadcasts; ``None`` for no upper bound
+
+    The gradient passes where the element is inside, its bounds included. Where ``min > max`` the result
+    is ``max``.
+
+    >>> eg.clamp(eg.tensor([-2.0, 0.5, 3.0]), min=-1, max=1)
+    tensor([-1.0000,  0.5000,  1.0000])
+    """
 
 def clone(input: _Tensor, *, memory_format: MemoryFormat | None = None, out: _Tensor | None = None) -> _Tensor:
-    """A copy in memory of its own, connected to the graph."""
+    """A copy with its own memory; gradients pass through it.
+
+    Args:
+        input: any tensor
+        memory_format: order of the dimensions in memory; as in the input by default
+
+    >>> x = eg.tensor([1.0, 2.0])
+    >>> y = x.clone()
+    >>> y[0] = 9.0
+    >>> x
+    tensor([1., 2.])
+    """
 
 def column_stack(tensors: Sequence[_Tensor] | _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Side by side, vectors as columns."""
+    """Vectors as the columns of a matrix.
+
+    >>> eg.column_stack([eg.tensor([1, 2]), eg.tensor([3, 4])])
+    tensor([[1, 3],
+            [2, 4]])
+    """
 
 def combinations(input: _Tensor, r: _int = 2, with_replacement: _bool = False) -> _Tensor:
-    """Every way to take ``r`` elements in order, a row for each."""
+    """All choices of ``r`` elements of a vector, as rows.
+
+    >>> eg.combinations(eg.tensor([1, 2, 3]))
+    tensor([[1, 2],
+            [1, 3],
+            [2, 3]])
+    """
 
 def complex(real: _Tensor, imag: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Complex numbers from their real and imaginary parts."""
+    """A complex tensor from real and imaginary parts.
+
+    >>> eg.complex(eg.tensor([1.0]), eg.tensor([2.0]))
+    tensor([1.+2.j])
+    """
 
 def concat(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """Tensors one after the other along a dimension."""
+    """Tensors one after the other along an existing dimension.
+
+    Args:
+        tensors: sequence of tensors whose shapes differ in ``dim`` at most
+        dim: dimension
+
+    >>> eg.cat([eg.zeros(2, 3), eg.ones(1, 3)]).shape
+    evergrad.Size([3, 3])
+    """
 
 def concatenate(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """Tensors one after the other along a dimension."""
+    """Tensors one after the other along an existing dimension.
+
+    Args:
+        tensors: sequence of tensors whose shapes differ in ``dim`` at most
+        dim: dimension
+
+    >>> eg.cat([eg.zeros(2, 3), eg.ones(1, 3)]).shape
+    evergrad.Size([3, 3])
+    """
 
 def conj(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The complex conjugate; real tensors as they are."""
+    """The complex conjugate; a real tensor is returned as it is.
+
+    PyTorch conjugates when the elements are next read; here a copy is made at once.
+
+    >>> eg.conj(eg.tensor([1 + 2j]))
+    tensor([1.-2.j])
+    """
 
 def conj_physical(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The complex conjugate; real tensors as they are."""
+    """The complex conjugate; a real tensor is returned as it is.
+
+    PyTorch conjugates when the elements are next read; here a copy is made at once.
+
+    >>> eg.conj(eg.tensor([1 + 2j]))
+    tensor([1.-2.j])
+    """
 
 def conv1d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: _int | Sequence[_int] | None = 1, padding: str | _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, groups: _int = 1) -> _Tensor:
-    """A convolution over the last 1 dimension(s)."""
+    """Convolution (cross-correlation) of signals.
+
+    Args:
+        input: (B, C_in, L), or without B
+        weight: (C_out, C_in / groups, K)
+
+        bias: (C_out), or none
+        stride: one number, or one for each dimension
+        padding: zeros at both sides; ``"same"`` keeps the extents, ``"valid"`` is none
+        dilation: distance of the kernel's elements
+        groups: parts of the channels that do not see each other
+
+    >>> F.conv1d(eg.tensor([[[1.0, 2.0, 3.0]]]), eg.tensor([[[1.0, -1.0]]]))
+    tensor([[[-1., -1.]]])
+    """
 
 def conv2d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: _int | Sequence[_int] | None = 1, padding: str | _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, groups: _int = 1) -> _Tensor:
-    """A convolution over the last 2 dimension(s)."""
+    """Convolution (cross-correlation) of images.
+
+    Args:
+        input: (B, C_in, H, W), or without B
+        weight: (C_out, C_in / groups, K_h, K_w)
+
+        bias: (C_out), or none
+        stride: one number, or one for each dimension
+        padding: zeros at both sides; ``"same"`` keeps the extents, ``"valid"`` is none
+        dilation: distance of the kernel's elements
+        groups: parts of the channels that do not see each other
+
+    >>> F.conv2d(eg.ones(1, 3, 8, 8), eg.ones(6, 3, 3, 3), padding=1, stride=2).shape
+    evergrad.Size([1, 6, 4, 4])
+    """
 
 def conv3d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: _int | Sequence[_int] | None = 1, padding: str | _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, groups: _int = 1) -> _Tensor:
-    """A convolution over the last 3 dimension(s)."""
+    """Convolution (cross-correlation) of volumes.
+
+    Args:
+        input: (B, C_in, D, H, W), or without B
+        weight: (C_out, C_in / groups, K_d, K_h, K_w)
+
+        bias: (C_out), or none
+        stride: one number, or one for each dimension
+        padding: zeros at both sides; ``"same"`` keeps the extents, ``"valid"`` is none
+        dilation: distance of the kernel's elements
+        groups: parts of the channels that do not see each other
+
+    >>> F.conv3d(eg.ones(1, 1, 4, 4, 4), eg.ones(2, 1, 3, 3, 3)).shape
+    evergrad.Size([1, 2, 2, 2, 2])
+    """
 
 def conv_transpose1d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: _int | Sequence[_int] | None = 1, padding: str | _int | Sequence[_int] = 0, output_padding: _int | Sequence[_int] = 0, groups: _int = 1, dilation: _int | Sequence[_int] = 1) -> _Tensor:
-    """The transpose of a convolution over the last 1 dimension(s)."""
+    """The transpose of :func:`conv1d`: it makes signals longer.
+
+    >>> F.conv_transpose1d(eg.ones(1, 1, 3), eg.ones(1, 1, 2), stride=2)
+    tensor([[[1., 1., 1., 1., 1., 1.]]])
+    """
 
 def conv_transpose2d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: _int | Sequence[_int] | None = 1, padding: str | _int | Sequence[_int] = 0, output_padding: _int | Sequence[_int] = 0, groups: _int = 1, dilation: _int | Sequence[_int] = 1) -> _Tensor:
-    """The transpose of a convolution over the last 2 dimension(s)."""
+    """The transpose of :func:`conv2d`: it makes images larger.
+
+    Args:
+        input: (B, C_in, H, W)
+        weight: (C_in, C_out / groups, K_h, K_w)
+        output_padding: extent added at one side of the result
+
+    >>> F.conv_transpose2d(eg.ones(1, 2, 4, 4), eg.ones(2, 3, 2, 2), stride=2).shape
+    evergrad.Size([1, 3, 8, 8])
+    """
 
 def conv_transpose3d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: _int | Sequence[_int] | None = 1, padding: str | _int | Sequence[_int] = 0, output_padding: _int | Sequence[_int] = 0, groups: _int = 1, dilation: _int | Sequence[_int] = 1) -> _Tensor:
-    """The transpose of a convolution over the last 3 dimension(s)."""
+    """The transpose of :func:`conv3d`: it makes volumes larger.
+
+    >>> F.conv_transpose3d(eg.ones(1, 1, 2, 2, 2), eg.ones(1, 1, 2, 2, 2), stride=2).shape
+    evergrad.Size([1, 1, 4, 4, 4])
+    """
 
 def copysign(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """|a| with the sign of b."""
+    """The magnitude of ``input`` with the sign of ``other``.
+
+    >>> eg.copysign(eg.tensor([1.0, 2.0]), eg.tensor([-0.0, 3.0]))
+    tensor([-1.,  2.])
+    """
 
 def corrcoef(input: _Tensor) -> _Tensor:
-    """Pearson's correlation coefficients of variables (rows) over observations (columns)."""
+    """The correlation matrix of variables (rows) over observations (columns).
+
+    >>> eg.corrcoef(eg.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]))
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
+    """
 
 def cos(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The cosine."""
+    """The cosine of an angle in radians.
+
+    >>> eg.cos(eg.tensor([0.0, eg.pi]))
+    tensor([ 1., -1.])
+    """
 
 def cosh(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The hyperbolic cosine."""
+    """The hyperbolic cosine ``(exp(x) + exp(-x)) / 2``.
+
+    >>> eg.cosh(eg.tensor([0.0, 1.0]))
+    tensor([1.0000, 1.5431])
+    """
 
 def cosine_similarity(x1: _Tensor, x2: _Tensor, dim: _int = 1, eps: _float = 1e-08, *, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """The cosine of the angle between vectors; lengths below ``eps`` count as ``eps``."""
+    """The cosine of the angle between vectors along ``dim``.
+
+    >>> eg.cosine_similarity(eg.tensor([[1.0, 0.0]]), eg.tensor([[1.0, 1.0]]))
+    tensor([0.7071])
+    """
 
 def count_nonzero(input: _Tensor, dim: _int | Sequence[_int] | None = None, *, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """How many elements are not zero."""
+    """How many elements are not zero.
+
+    >>> eg.count_nonzero(eg.tensor([[0, 1], [2, 3]]), dim=1)
+    tensor([1, 2])
+    """
 
 def cov(input: _Tensor, *, correction: _int = 1, fweights: _Tensor | None = None, aweights: _Tensor | None = None) -> _Tensor:
-    """The covariances of variables (rows) over observations (columns), which may count several
-    times (``fweights``) or matter more than others (``aweights``).
+    """The covariance matrix of variables (rows) over observations (columns).
+
+    >>> eg.cov(eg.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]))
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
     """
 
 def cross(input: _Tensor, other: _Tensor, dim: _int | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """The cross product of vectors of length 3."""
+    """The vector product of three-dimensional vectors along ``dim``.
+
+    >>> eg.cross(eg.tensor([1.0, 0.0, 0.0]), eg.tensor([0.0, 1.0, 0.0]), dim=0)
+    tensor([0., 0., 1.])
+    """
 
 def cummax(input: _Tensor, dim: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _return_types.cummax:
-    """The largest so far along a dimension, and where it (last) stood."""
+    """The running maximum along a dimension and where it is: ``(values, indices)``.
+
+    >>> eg.cummax(eg.tensor([1, 3, 2]), dim=0).values
+    tensor([1, 3, 3])
+    """
 
 def cummin(input: _Tensor, dim: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _return_types.cummin:
-    """The smallest so far along a dimension, and where it (last) stood."""
+    """The running minimum along a dimension and where it is: ``(values, indices)``.
+
+    >>> eg.cummin(eg.tensor([3, 1, 2]), dim=0).values
+    tensor([3, 1, 1])
+    """
 
 def cumprod(input: _Tensor, dim: _int, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """The running product along a dimension; integers are multiplied in int64."""
+    """The running product along a dimension.
+
+    Args:
+        input: any tensor
+        dim: dimension
+        dtype: type to convert to first
+
+    The gradient is exact for zeros too.
+
+    >>> eg.cumprod(eg.tensor([1, 2, 3]), dim=0)
+    tensor([1, 2, 6])
+    """
 
 def cumsum(input: _Tensor, dim: _int, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """The running sum along a dimension; integers are summed in int64."""
+    """The running sum along a dimension: ``y_i = x_0 + ... + x_i``.
+
+    Args:
+        input: any tensor
+        dim: dimension
+        dtype: type to convert to first; integers and booleans are summed in int64
+
+    >>> eg.cumsum(eg.tensor([1, 2, 3]), dim=0)
+    tensor([1, 3, 6])
+    """
 
 def cumulative_trapezoid(y: _Tensor, x: _Tensor | None = None, *, dx: _Tensor | _complex | np.generic = 1, dim: _int = -1) -> _Tensor:
-    """The running integral along a dimension by the trapezoidal rule."""
+    """The running integral by the trapezoidal rule.
+
+    >>> eg.cumulative_trapezoid(eg.tensor([0.0, 1.0, 2.0]))
+    tensor([0.5000, 2.0000])
+    """
 
 def deg2rad(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Degrees in radians."""
+    """Degrees as radians: ``x * pi / 180``.
+
+    >>> eg.deg2rad(eg.tensor([180.0, 90.0]))
+    tensor([3.1416, 1.5708])
+    """
 
 def det(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The determinant of each matrix."""
+    """The determinant of square matrices.
+
+    >>> eg.det(eg.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor(-2.)
+    """
 
 def detach(input: _Tensor) -> _Tensor:
-    """The same elements, without a history."""
+    """The same memory without history: no gradient passes back through it.
+
+    >>> x = eg.ones(2, requires_grad=True)
+    >>> (x * 2).detach().requires_grad
+    False
+    """
 
 def detach_(input: _Tensor) -> _Tensor:
-    """Cut this tensor off from its history, in place."""
+    """Cut this tensor off its graph, in place.
+
+    >>> (eg.ones(1, requires_grad=True) * 2).detach_().requires_grad
+    False
+    """
 
 def detach_copy(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``detach`` gives."""
 
 def diag(input: _Tensor, diagonal: _int = 0, *, out: _Tensor | None = None) -> _Tensor:
-    """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
+    """Of a vector, the matrix with it on a diagonal; of a matrix, that diagonal.
+
+    >>> eg.diag(eg.tensor([1, 2]))
+    tensor([[1, 0],
+            [0, 2]])
+    >>> eg.diag(eg.tensor([[1, 2], [3, 4]]))
+    tensor([1, 4])
+    """
 
 def diag_embed(input: _Tensor, offset: _int = 0, dim1: _int = -2, dim2: _int = -1) -> _Tensor:
-    """Matrices with the last dimension as a diagonal; zeros elsewhere."""
+    """Matrices with the last dimension on a diagonal.
+
+    >>> eg.diag_embed(eg.ones(3, 2)).shape
+    evergrad.Size([3, 2, 2])
+    """
 
 def diagflat(input: _Tensor, offset: _int = 0) -> _Tensor:
-    """All elements as the diagonal of a matrix."""
+    """The matrix with all elements on a diagonal.
+
+    >>> eg.diagflat(eg.tensor([[1, 2]]))
+    tensor([[1, 0],
+            [0, 2]])
+    """
 
 def diagonal(input: _Tensor, offset: _int = 0, dim1: _int = 0, dim2: _int = 1) -> _Tensor:
-    """A diagonal of two dimensions, as the last dimension of a view."""
+    """A view of a diagonal of two dimensions, put last.
+
+    Args:
+        input: at least two-dimensional
+        offset: 0 the main diagonal, above it positive, below it negative
+        dim1: first of the two dimensions
+        dim2: second of them
+
+    >>> eg.diagonal(eg.tensor([[1, 2], [3, 4]]))
+    tensor([1, 4])
+    """
 
 def diagonal_copy(input: _Tensor, offset: _int = 0, dim1: _int = 0, dim2: _int = 1, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``diagonal`` gives."""
 
 def diagonal_scatter(input: _Tensor, src: _Tensor, offset: _int = 0, dim1: _int = 0, dim2: _int = 1) -> _Tensor:
-    """A copy with a diagonal replaced."""
+    """A copy with ``src`` on a diagonal.
+
+    >>> eg.diagonal_scatter(eg.zeros(2, 2), eg.ones(2))
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
 
 def diff(input: _Tensor, n: _int = 1, dim: _int = -1, prepend: _Tensor | None = None, append: _Tensor | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """Differences of neighbours along a dimension, ``n`` times over."""
+    """Differences of neighbours along a dimension, ``n`` times over.
+
+    Args:
+        input: any tensor
+        n: how often
+        dim: dimension
+        prepend: tensor to put before ``input`` first
+        append: tensor to put behind it
+
+    >>> eg.diff(eg.tensor([1, 4, 9, 16]))
+    tensor([3, 5, 7])
+    >>> eg.diff(eg.tensor([1, 4, 9, 16]), n=2)
+    tensor([2, 2])
+    """
 
 def digamma(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The slope of lgamma."""
+    """The derivative of :func:`lgamma`.
+
+    >>> eg.digamma(eg.tensor([1.0, 2.0]))
+    tensor([-0.5772,  0.4228])
+    """
 
 def dist(input: _Tensor, other: _Tensor, p: _float = 2) -> _Tensor:
-    """The ``p``-norm of the difference."""
+    """The ``p``-norm of the difference of two tensors.
+
+    >>> eg.dist(eg.tensor([0.0, 0.0]), eg.tensor([3.0, 4.0]))
+    tensor(5.)
+    """
 
 def div(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, rounding_mode: str | None = None, out: _Tensor | None = None) -> _Tensor:
-    """``input / other``; rounded towards zero with ``"trunc"``, downwards with ``"floor"``."""
+    """The quotient ``input / other``, element by element.
+
+    Args:
+        input: tensor or number
+        other: tensor or number; shapes broadcast
+        rounding_mode: ``None`` divides truly (integers give floats), ``"trunc"`` rounds towards zero
+            as C does, ``"floor"`` down as Python's ``//`` does
+
+    >>> eg.div(eg.tensor([7, -7]), 2)
+    tensor([ 3.5000, -3.5000])
+    >>> eg.div(eg.tensor([7, -7]), 2, rounding_mode="trunc")
+    tensor([ 3, -3])
+    >>> eg.div(eg.tensor([7, -7]), 2, rounding_mode="floor")
+    tensor([ 3, -4])
+    """
 
 def divide(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, rounding_mode: str | None = None, out: _Tensor | None = None) -> _Tensor:
-    """``input / other``; rounded towards zero with ``"trunc"``, downwards with ``"floor"``."""
+    """The quotient ``input / other``, element by element.
+
+    Args:
+        input: tensor or number
+        other: tensor or number; shapes broadcast
+        rounding_mode: ``None`` divides truly (integers give floats), ``"trunc"`` rounds towards zero
+            as C does, ``"floor"`` down as Python's ``//`` does
+
+    >>> eg.div(eg.tensor([7, -7]), 2)
+    tensor([ 3.5000, -3.5000])
+    >>> eg.div(eg.tensor([7, -7]), 2, rounding_mode="trunc")
+    tensor([ 3, -3])
+    >>> eg.div(eg.tensor([7, -7]), 2, rounding_mode="floor")
+    tensor([ 3, -4])
+    """
 
 def dot(input: _Tensor, tensor: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The sum of the products of two vectors' elements."""
+    """The sum of the products of two vectors' elements.
+
+    >>> eg.dot(eg.tensor([1.0, 2.0]), eg.tensor([3.0, 4.0]))
+    tensor(11.)
+    """
 
 def dropout(input: _Tensor, p: _float, train: _bool) -> _Tensor:
-    """Each element set to 0 with probability ``p``, the others divided by ``1 - p``."""
+    """Elements set to zero with probability ``p``, the others scaled by ``1 / (1 - p)``.
+
+    Args:
+        input: any floating-point tensor
+        p: probability
+        train: whether to do so at all
+
+    :func:`nn.functional.dropout` has defaults.
+
+    >>> eg.dropout(eg.ones(3), 0.5, False)
+    tensor([1., 1., 1.])
+    """
 
 def dropout_(input: _Tensor, p: _float, train: _bool) -> _Tensor:
     """``dropout`` in place."""
@@ -758,60 +1533,147 @@ def dsmm(input: _Tensor, mat2: _Tensor, *, out: _Tensor | None = None) -> _Tenso
     """The product of two matrices: another name of ``mm``."""
 
 def dsplit(input: _Tensor, indices_or_sections: Any) -> tuple[_Tensor, ...]:
-    """Parts behind each other: of the third dimension."""
+    """:func:`tensor_split` along the third dimension.
+
+    >>> len(eg.dsplit(eg.zeros(1, 1, 4), 2))
+    2
+    """
 
 def dstack(tensors: Sequence[_Tensor] | _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Behind each other: along the third dimension."""
+    """Tensors behind each other, along the third dimension.
+
+    >>> eg.dstack([eg.tensor([1, 2]), eg.tensor([3, 4])]).shape
+    evergrad.Size([1, 2, 2])
+    """
 
 def einsum(equation: str, *operands: _Tensor | Sequence[_Tensor]) -> _Tensor:
-    """The sum of products that the subscripts describe.
+    """Sums of products, named by letters: Einstein's notation.
 
-    Takes ``einsum("ij,jk->ik", a, b)`` or ``einsum(a, [0, 1], b, [1, 2], [0, 2])``.
+    Args:
+        equation: subscripts of each operand and of the result; a letter that the result does not have
+            is summed over, ``...`` stands for dimensions that broadcast
+        operands: tensors
+
+    Several operands are multiplied in a good order, found by ``opt_einsum``.
+
+    >>> a, b = eg.ones(2, 3), eg.ones(3, 4)
+    >>> eg.einsum("ij,jk->ik", a, b).shape
+    evergrad.Size([2, 4])
+    >>> eg.einsum("ij->j", a)
+    tensor([2., 2., 2.])
     """
 
 def embedding(weight: _Tensor, indices: _Tensor, padding_idx: _int = -1, scale_grad_by_freq: _bool = False, sparse: _bool = False) -> _Tensor:
-    """Rows of a table. The row ``padding_idx`` gets no gradient; with ``sparse`` the gradient
-    names only the rows that were looked up.
+    """Rows of a table, one for each index: ``weight[indices]``.
+
+    Args:
+        weight: table (V, C)
+        indices: integers of any shape
+        padding_idx: row whose gradient stays zero; -1 for none
+        scale_grad_by_freq: whether gradients are divided by how often a row occurs
+        sparse: whether the gradient of ``weight`` is a sparse tensor
+
+    >>> eg.embedding(eg.tensor([[1.0, 2.0], [3.0, 4.0]]), eg.tensor([1, 0, 1]))
+    tensor([[3., 4.],
+            [1., 2.],
+            [3., 4.]])
     """
 
 def empty(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormat | None = None, size: _int | Sequence[_int] = ...) -> _Tensor:
-    """A tensor to be filled (evergrad fills it with zeros)."""
+    """A tensor whose elements are not set: whatever the memory holds.
+
+    Args:
+        size: numbers, or one sequence of them
+
+        dtype: element type; the default type of floats if not given
+        device: only the CPU
+        requires_grad: whether ``backward`` accumulates a gradient for it
+        memory_format: order of the dimensions in memory
+
+    >>> eg.empty(2, 3).shape
+    evergrad.Size([2, 3])
+    """
 
 def empty_like(input: _Tensor, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, memory_format: MemoryFormat | None = None, pin_memory: _bool = False) -> _Tensor:
-    """A tensor of the same shape and type, to be filled."""
+    """A tensor of the shape and type of another, elements not set.
+
+    >>> eg.empty_like(eg.ones(2, 3)).shape
+    evergrad.Size([2, 3])
+    """
 
 def empty_strided(size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
-    """A tensor with the given strides, to be filled (evergrad fills it with zeros)."""
+    """A tensor of given sizes and strides, elements not set.
+
+    >>> eg.empty_strided((2, 3), (1, 2)).stride()
+    (1, 2)
+    """
 
 def eq(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a == b"""
+    """Whether elements are equal, as booleans.
+
+    >>> eg.eq(eg.tensor([1, 2]), eg.tensor([1, 3]))
+    tensor([ True, False])
+    """
 
 def equal(input: _Tensor, other: _Tensor) -> _bool:
-    """Whether both have the same shape and the same elements."""
+    """Whether two tensors have the same shape and elements, as a Python bool.
+
+    >>> eg.equal(eg.tensor([1, 2]), eg.tensor([1, 2]))
+    True
+    """
 
 def erf(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The integral of 2 / sqrt(pi) * exp(-x * x) from 0."""
+    """The error function: ``2 / sqrt(pi)`` times the integral of ``exp(-t^2)`` from 0 to x.
+
+    >>> eg.erf(eg.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.8427])
+    """
 
 def erfc(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """1 - erf(x), exact where erf is near 1."""
+    """``1 - erf(x)``, exact where erf is almost 1.
+
+    >>> eg.erfc(eg.tensor([0.0, 3.0]))
+    tensor([1.0000e+00, 2.2090e-05])
+    """
 
 def erfinv(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The inverse of the error function."""
+    """The inverse of :func:`erf`, for ``-1 < x < 1``.
+
+    >>> eg.erfinv(eg.tensor([0.0, 0.5]))
+    tensor([0.0000, 0.4769])
+    """
 
 def exp(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """e to the power of x."""
+    """The exponential ``e ** x``.
+
+    >>> eg.exp(eg.tensor([0.0, 1.0]))
+    tensor([1.0000, 2.7183])
+    """
 
 def exp2(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """2 to the power of x."""
+    """``2 ** x``
+
+    >>> eg.exp2(eg.tensor([0.5, 3.0]))
+    tensor([1.4142, 8.0000])
+    """
 
 def expand_copy(input: _Tensor, size: Sequence[_int], *, implicit: _bool = False, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``expand`` gives."""
 
 def expm1(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """exp(x) - 1, exact near 0."""
+    """``exp(x) - 1``, exact for small ``x`` where ``exp(x) - 1`` would cancel.
+
+    >>> eg.expm1(eg.tensor([1e-10, 1.0]))
+    tensor([1.0000e-10, 1.7183e+00])
+    """
 
 def eye(n: _int, m: _int | None = None, *, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
-    """A matrix with ones on the diagonal and zeros elsewhere."""
+    """The identity matrix: ones on the diagonal of ``n`` rows and ``m`` columns.
+
+    >>> eg.eye(2)
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
 
 def feature_dropout(input: _Tensor, p: _float, train: _bool) -> _Tensor:
     """Dropout of whole channels."""
@@ -820,117 +1682,312 @@ def fill(input: _Tensor, value: _Tensor | _complex | np.generic) -> _Tensor:
     """One number everywhere, in the shape and type of ``input``."""
 
 def fix(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Rounded towards zero."""
+    """Rounded towards zero; the derivative is zero.
+
+    >>> eg.trunc(eg.tensor([1.7, -1.7]))
+    tensor([ 1., -1.])
+    """
 
 def flatten(input: _Tensor, start_dim: _int = 0, end_dim: _int = -1) -> _Tensor:
-    """The dimensions from ``start_dim`` to ``end_dim`` as one."""
+    """Dimensions ``start_dim`` to ``end_dim`` as one.
+
+    >>> eg.flatten(eg.zeros(2, 3, 4), start_dim=1).shape
+    evergrad.Size([2, 12])
+    """
 
 def flip(input: _Tensor, *args: _int | Sequence[_int], dims: _int | Sequence[_int] | None=None) -> _Tensor:
-    """Dimensions in reverse order, as a copy."""
+    """The elements in reverse order along the given dimensions, as a copy.
+
+    >>> eg.flip(eg.tensor([[1, 2], [3, 4]]), dims=(1,))
+    tensor([[2, 1],
+            [4, 3]])
+    """
 
 def fliplr(input: _Tensor) -> _Tensor:
-    """Columns in reverse order."""
+    """The elements in reverse order along the second dimension.
+
+    >>> eg.fliplr(eg.tensor([[1, 2], [3, 4]]))
+    tensor([[2, 1],
+            [4, 3]])
+    """
 
 def flipud(input: _Tensor) -> _Tensor:
-    """Rows in reverse order."""
+    """The elements in reverse order along the first dimension.
+
+    >>> eg.flipud(eg.tensor([[1, 2], [3, 4]]))
+    tensor([[3, 4],
+            [1, 2]])
+    """
 
 def float_power(input: _Tensor | _complex | np.generic, exponent: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """``pow`` in double precision."""
+    """``input`` to the power ``exponent``, in float64 (complex128 for complex).
+
+    >>> eg.float_power(eg.tensor([1, 2, 3]), 2)
+    tensor([1., 4., 9.], dtype=evergrad.float64)
+    """
 
 def floor(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Rounded downwards."""
+    """The largest integer that is not above ``x``; the derivative is zero.
+
+    >>> eg.floor(eg.tensor([1.7, -1.2]))
+    tensor([ 1., -2.])
+    """
 
 def floor_divide(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """The quotient rounded downwards."""
+    """The quotient rounded down, as Python's ``//``.
+
+    Args:
+        input: tensor or number
+        other: tensor or number; shapes broadcast
+
+    >>> eg.floor_divide(eg.tensor([7, -7]), 2)
+    tensor([ 3, -4])
+    """
 
 def fmax(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """The larger of two; NaN only if both are."""
+    """The larger of two elements; a NaN loses against a number.
+
+    >>> eg.fmax(eg.tensor([1.0, eg.nan]), eg.tensor([3.0, 2.0]))
+    tensor([3., 2.])
+    """
 
 def fmin(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """The smaller of two; NaN only if both are."""
+    """The smaller of two elements; a NaN loses against a number.
+
+    >>> eg.fmin(eg.tensor([1.0, eg.nan]), eg.tensor([3.0, 2.0]))
+    tensor([1., 2.])
+    """
 
 def fmod(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """What division leaves over, with the dividend's sign."""
+    """What division leaves, with the sign of the dividend: C's ``fmod``.
+
+    Args:
+        input: tensor or number
+        other: tensor or number, the divisor; shapes broadcast
+
+    >>> eg.fmod(eg.tensor([5, -5]), 3)
+    tensor([ 2, -2])
+    """
 
 def frac(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """x - trunc(x)"""
+    """What :func:`trunc` cuts off: ``x - trunc(x)``.
+
+    >>> eg.frac(eg.tensor([1.5, -1.25]))
+    tensor([ 0.5000, -0.2500])
+    """
 
 def frexp(input: _Tensor, *, out: _Tensor | None = None) -> _return_types.frexp:
-    """``input`` as ``mantissa * 2 ** exponent`` with a mantissa between 0.5 and 1 in size."""
+    """Mantissa in ``[0.5, 1)`` and exponent: ``x = mantissa * 2 ** exponent``.
+
+    Returns a named tuple ``(mantissa, exponent)``.
+
+    >>> eg.frexp(eg.tensor([8.0])).mantissa
+    tensor([0.5000])
+    """
 
 def frobenius_norm(input: _Tensor, dim: _int | Sequence[_int] | None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
     """The Euclidean norm over one or two dimensions."""
 
 def from_dlpack(ext_tensor: Any) -> _Tensor:
-    """A tensor that shares the memory of any DLPack object on the CPU."""
+    """A tensor that shares the memory of any DLPack object on the CPU.
+
+    >>> eg.from_dlpack(np.arange(3))
+    tensor([0, 1, 2])
+    """
 
 def from_numpy(ndarray: Any) -> _Tensor:
-    """A tensor that shares the memory of a NumPy array."""
+    """A tensor on the memory of a NumPy array: a change of one is seen in the other.
+
+    >>> array = np.zeros(2)
+    >>> x = eg.from_numpy(array)
+    >>> array[0] = 5
+    >>> x
+    tensor([5., 0.], dtype=evergrad.float64)
+    """
 
 def frombuffer(buffer: Any, *, dtype: _dtype | None, count: _int = -1, offset: _int = 0, requires_grad: _bool = False) -> _Tensor:
-    """A one-dimensional tensor on the memory of a Python buffer."""
+    """A one-dimensional tensor on the memory of a Python buffer.
+
+    >>> eg.frombuffer(bytearray([1, 2, 3]), dtype=eg.uint8)
+    tensor([1, 2, 3], dtype=evergrad.uint8)
+    """
 
 def full(size: _int | Sequence[_int] | None, fill_value: _Tensor | _complex | np.generic, *, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
-    """One number everywhere."""
+    """A tensor of one number.
+
+    Args:
+        size: sizes, a sequence
+        fill_value: the number; the element type follows from it
+
+        dtype: element type; the default type of floats if not given
+        device: only the CPU
+        requires_grad: whether ``backward`` accumulates a gradient for it
+
+    >>> eg.full((2, 2), 7)
+    tensor([[7, 7],
+            [7, 7]])
+    """
 
 def full_like(input: _Tensor, fill_value: _Tensor | _complex | np.generic, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, memory_format: MemoryFormat | None = None, pin_memory: _bool = False) -> _Tensor:
-    """One number everywhere, in the same shape and type."""
+    """One number in the shape and type of another tensor.
+
+    >>> eg.full_like(eg.tensor([1.0, 2.0]), 7)
+    tensor([7., 7.])
+    """
 
 def gather(input: _Tensor, dim: _int, index: _Tensor, *, sparse_grad: _bool = False, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """For each element of the index, the element at that place of the dimension."""
+    """Elements picked along a dimension: ``out[i][j] = input[index[i][j]][j]`` for dim 0.
+
+    Args:
+        input: any tensor
+        dim: dimension to pick along
+        index: int64, as many dimensions as ``input``, none of them larger (but for ``dim``)
+        sparse_grad: whether the gradient of ``input`` is a sparse tensor
+
+    >>> eg.gather(eg.tensor([[1, 2], [3, 4]]), 1, eg.tensor([[0, 0], [1, 0]]))
+    tensor([[1, 1],
+            [4, 3]])
+    """
 
 def gcd(input: _Tensor, other: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The greatest common divisor."""
+    """The greatest common divisor of two integers.
+
+    >>> eg.gcd(eg.tensor([12, 7]), eg.tensor([18, 21]))
+    tensor([6, 7])
+    """
 
 def ge(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a >= b"""
+    """Whether ``input >= other``, as booleans.
+
+    >>> eg.ge(eg.tensor([1, 2]), 2)
+    tensor([False,  True])
+    """
 
 def geqrf(input: _Tensor, *, out: _Tensor | None = None) -> _return_types.geqrf:
     """QR as LAPACK leaves it: R, below it the reflection vectors, and their factors."""
 
 def ger(input: _Tensor, vec2: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Every element of one vector times every element of another."""
+    """All products of two vectors' elements: (N) and (M) give (N, M).
+
+    >>> eg.outer(eg.tensor([1.0, 2.0]), eg.tensor([3.0, 4.0]))
+    tensor([[3., 4.],
+            [6., 8.]])
+    """
 
 def get_device(input: _Tensor) -> _int:
     """The number of the accelerator a tensor is on: -1, for none."""
 
 def gradient(input: _Tensor, *, spacing: Any = None, dim: _int | Sequence[_int] | None = None, edge_order: _int = 1) -> tuple[_Tensor, ...]:
-    """The slopes of a function given by samples, along each dimension: central differences inside,
-    one-sided ones at the ends. ``spacing`` gives steps or coordinates.
+    """Central differences: an estimate of the derivative of samples, per dimension.
+
+    Args:
+        input: samples
+        spacing: distance of the samples, one number or one per dimension, or coordinates
+        dim: dimension or dimensions; all of them by default
+        edge_order: 1 or 2, of the one-sided differences at the ends
+
+    Returns a tuple with one tensor per dimension. It has nothing to do with automatic differentiation:
+    see ``evergrad.autograd.grad``.
+
+    >>> eg.gradient(eg.tensor([0.0, 1.0, 4.0, 9.0]))
+    (tensor([1., 2., 4., 5.]),)
     """
 
 def greater(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a > b"""
+    """Whether ``input > other``, as booleans.
+
+    >>> eg.gt(eg.tensor([1, 2]), 1)
+    tensor([False,  True])
+    """
 
 def greater_equal(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a >= b"""
+    """Whether ``input >= other``, as booleans.
+
+    >>> eg.ge(eg.tensor([1, 2]), 2)
+    tensor([False,  True])
+    """
 
 def group_norm(input: _Tensor, num_groups: _int, weight: _Tensor | None = None, bias: _Tensor | None = None, eps: _float = 1e-05, cudnn_enabled: _bool = True) -> _Tensor:
-    """``nn.functional.group_norm`` with the arguments of PyTorch's ``torch.group_norm``."""
+    """Groups of channels scaled to mean 0 and variance 1.
+
+    Args:
+        input: (B, C, ...)
+        num_groups: how many groups the channels form
+        weight: (C), or none
+        bias: (C), or none
+        eps: added to the variance
+
+    >>> F.group_norm(eg.ones(2, 4, 3), 2).shape
+    evergrad.Size([2, 4, 3])
+    """
 
 def gt(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a > b"""
+    """Whether ``input > other``, as booleans.
+
+    >>> eg.gt(eg.tensor([1, 2]), 1)
+    tensor([False,  True])
+    """
 
 def hamming_window(window_length: _int, periodic: _bool = True, alpha: _float = 0.54, beta: _float = 0.46, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
-    """``alpha - beta * cos(2 pi n / N)``"""
+    """The window ``alpha - beta cos(2 pi n / N)`` of signal processing.
+
+    >>> eg.hamming_window(4)
+    tensor([0.0800, 0.5400, 1.0000, 0.5400])
+    """
 
 def hann_window(window_length: _int, periodic: _bool = True, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
-    """``0.5 - 0.5 * cos(2 pi n / N)``"""
+    """The Hann window ``0.5 - 0.5 cos(2 pi n / N)`` of signal processing.
+
+    Args:
+        window_length: length of the window
+        periodic: whether ``N`` is the length, for spectra, or one less, symmetric, for filters
+        dtype: element type, floating point
+
+    >>> eg.hann_window(4)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000])
+    """
 
 def hardshrink(input: _Tensor, lambd: _float = 0.5) -> _Tensor:
-    """0 where ``|x| <= lambd``, else ``x``."""
+    """``x`` where its absolute value is above ``lambd``, else zero.
+
+    >>> F.hardshrink(eg.tensor([-1.0, 0.2, 1.0]))
+    tensor([-1.,  0.,  1.])
+    """
 
 def heaviside(input: _Tensor, values: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """0 where ``input`` is negative, 1 where it is positive, ``values`` where it is 0."""
+    """The step function: 0 below zero, 1 above, ``values`` at zero.
+
+    >>> eg.heaviside(eg.tensor([-1.0, 0.0, 2.0]), eg.tensor(0.5))
+    tensor([0.0000, 0.5000, 1.0000])
+    """
 
 def histc(input: _Tensor, bins: _int = 100, min: _float = 0, max: _float = 0, *, out: _Tensor | None = None) -> _Tensor:
-    """How many elements fall into each of ``bins`` equal bins between ``min`` and ``max``, or
-    between the smallest and the largest element.
+    """How many elements fall into each of ``bins`` equal intervals.
+
+    Args:
+        input: floating-point tensor
+        bins: number of intervals
+        min: lower end; with ``min == max`` the smallest and largest element are taken
+        max: upper end
+
+    >>> eg.histc(eg.tensor([1.0, 2.0, 1.0]), bins=4, min=0, max=3)
+    tensor([0., 2., 1., 0.])
     """
 
 def histogram(input: _Tensor, bins: Any, *, range: Sequence[_float] | None = None, weight: _Tensor | None = None, density: _bool = False, out: _Tensor | None = None) -> _return_types.histogram:
-    """How many elements, or how much weight, fall into each bin, and the edges of the bins. These
-    are given, or ``bins`` equal ones in a range.
+    """How many elements fall into each interval, and the edges of the intervals.
+
+    Args:
+        input: floating-point tensor
+        bins: their number, or a tensor of edges
+        range: lower and upper end
+        weight: what each element counts
+        density: whether the result integrates to 1
+
+    Returns a named tuple ``(hist, bin_edges)``.
+
+    >>> eg.histogram(eg.tensor([1.0, 2.0, 1.0]), bins=4, range=(0.0, 3.0)).hist
+    tensor([0., 2., 1., 0.])
     """
 
 def histogramdd(input: _Tensor, bins: Any, range: Sequence[_float] | None = None, weight: _Tensor | None = None, density: _bool = False) -> _return_types.histogramdd:
@@ -940,64 +1997,144 @@ def hsmm(input: _Tensor, mat2: _Tensor, *, out: _Tensor | None = None) -> _Tenso
     """The product of two matrices: another name of ``mm``."""
 
 def hsplit(input: _Tensor, indices_or_sections: Any) -> tuple[_Tensor, ...]:
-    """Parts side by side: of columns, or of a vector."""
+    """:func:`tensor_split` along the second dimension; of a vector along the first.
+
+    >>> [part.tolist() for part in eg.hsplit(eg.arange(4), 2)]
+    [[0, 1], [2, 3]]
+    """
 
 def hstack(tensors: Sequence[_Tensor] | _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Side by side: along the second dimension, vectors along their only one."""
+    """Tensors side by side: along the second dimension, vectors along the first.
+
+    >>> eg.hstack([eg.tensor([1, 2]), eg.tensor([3])])
+    tensor([1, 2, 3])
+    """
 
 def hypot(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """sqrt(a*a + b*b) without overflow."""
+    """The length ``sqrt(input^2 + other^2)`` without overflow on the way.
+
+    >>> eg.hypot(eg.tensor([3.0]), eg.tensor([4.0]))
+    tensor([5.])
+    """
 
 def i0(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The Bessel function I0."""
+    """The modified Bessel function of the first kind, order zero.
+
+    >>> eg.i0(eg.tensor([0.0, 1.0]))
+    tensor([1.0000, 1.2661])
+    """
 
 def igamma(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """The lower incomplete gamma function of order a, from 0 to 1."""
+    """The regularised lower incomplete gamma function ``P(input, other)``.
+
+    >>> eg.igamma(eg.tensor([2.0]), eg.tensor([1.0]))
+    tensor([0.2642])
+    """
 
 def igammac(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """The upper incomplete gamma function of order a, from 1 to 0."""
+    """The regularised upper incomplete gamma function ``Q = 1 - P``.
+
+    >>> eg.igammac(eg.tensor([2.0]), eg.tensor([1.0]))
+    tensor([0.7358])
+    """
 
 def imag(input: _Tensor) -> _Tensor:
-    """The imaginary part as a view."""
+    """A view of the imaginary parts.
+
+    >>> eg.imag(eg.tensor([1 + 2j]))
+    tensor([2.])
+    """
 
 def index_add(input: _Tensor, dim: _int, index: _Tensor, source: _Tensor, *, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """``alpha * source`` added, slice by slice, to the slices with the given numbers."""
+    """A copy with slices of ``source`` times ``alpha`` added along ``dim`` at ``index``.
+
+    >>> eg.index_add(eg.zeros(3), 0, eg.tensor([0, 0, 2]), eg.tensor([1.0, 2.0, 3.0]))
+    tensor([3., 0., 3.])
+    """
 
 def index_copy(input: _Tensor, dim: _int, index: _Tensor, source: _Tensor, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """The slices with the given numbers replaced by those of ``source``."""
+    """A copy with slices of ``source`` written along ``dim`` at ``index``.
+
+    >>> eg.index_copy(eg.zeros(3), 0, eg.tensor([0, 2]), eg.tensor([1.0, 3.0]))
+    tensor([1., 0., 3.])
+    """
 
 def index_fill(input: _Tensor, dim: _int, index: _Tensor, value: _Tensor | _complex | np.generic, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """The slices with the given numbers filled with one number."""
+    """A copy with the slices along ``dim`` at ``index`` filled with a number.
+
+    >>> eg.index_fill(eg.zeros(3), 0, eg.tensor([0, 2]), 7.0)
+    tensor([7., 0., 7.])
+    """
 
 def index_put(input: _Tensor, indices: Sequence[_Tensor], values: _Tensor, accumulate: _bool = False, *, out: _Tensor | None = None) -> _Tensor:
-    """``input[indices] = values``, or ``+=`` where repeated places add up."""
+    """A copy with ``values`` written where a tuple of index tensors points.
+
+    Args:
+        input: any tensor
+        indices: one tensor for each of the first dimensions; they broadcast
+        values: tensor that broadcasts to the places
+        accumulate: whether to add to what is there, repeated places included
+
+    >>> eg.index_put(eg.zeros(3), (eg.tensor([0, 0]),), eg.tensor(1.0), accumulate=True)
+    tensor([2., 0., 0.])
+    """
 
 def index_reduce(input: _Tensor, dim: _int, index: _Tensor, source: _Tensor, reduce: str, *, include_self: _bool = True, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """The slices with the given numbers folded with those of ``source``."""
+    """A copy with slices of ``source`` combined along ``dim`` at ``index``.
+
+    >>> eg.index_reduce(eg.ones(2), 0, eg.tensor([0, 0]), eg.tensor([2.0, 3.0]), "prod")
+    tensor([6., 1.])
+    """
 
 def index_select(input: _Tensor, dim: _int, index: _Tensor, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """The slices of a dimension with the given numbers."""
+    """Slices along a dimension, in the order of an index vector, as a copy.
+
+    >>> eg.index_select(eg.tensor([[1, 2], [3, 4]]), 0, eg.tensor([1, 1]))
+    tensor([[3, 4],
+            [3, 4]])
+    """
 
 def inner(input: _Tensor, other: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The products of all vectors along the last dimensions; plain products with a number."""
+    """Sums of products along the last dimensions: of vectors, the dot product.
+
+    >>> eg.inner(eg.tensor([1.0, 2.0]), eg.tensor([[3.0, 4.0], [5.0, 6.0]]))
+    tensor([11., 17.])
+    """
 
 def inverse(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The inverse of each matrix."""
+    """The inverse of square matrices: see ``evergrad.linalg.inv``.
+
+    >>> eg.inverse(2 * eg.eye(2))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.5000]])
+    """
 
 def is_complex(input: _Tensor) -> _bool:
-    """``input.is_complex()``"""
+    """Whether the element type is complex.
+
+    >>> eg.is_complex(eg.ones(1))
+    False
+    """
 
 def is_conj(input: _Tensor) -> _bool:
     """Whether the elements are to be conjugated (negated) when read: never, it is done at once."""
 
 def is_floating_point(input: _Tensor) -> _bool:
-    """``input.is_floating_point()``"""
+    """Whether the element type is floating point.
+
+    >>> eg.is_floating_point(eg.ones(1))
+    True
+    """
 
 def is_neg(input: _Tensor) -> _bool:
     """Whether the elements are to be conjugated (negated) when read: never, it is done at once."""
 
 def is_nonzero(input: _Tensor) -> _bool:
-    """Whether the only element is not zero."""
+    """Whether the only element is not zero, as a Python bool.
+
+    >>> eg.is_nonzero(eg.tensor([2.0]))
+    True
+    """
 
 def is_same_size(input: _Tensor, other: _Tensor) -> _bool:
     """Whether two tensors have the same shape."""
@@ -1006,123 +2143,320 @@ def is_signed(input: _Tensor) -> _bool:
     """``input.is_signed()``"""
 
 def is_tensor(obj: Any) -> _bool:
-    """Whether the object is a tensor."""
+    """Whether an object is a tensor.
+
+    >>> eg.is_tensor(1.0)
+    False
+    """
 
 def isclose(input: _Tensor, other: _Tensor, rtol: _float = 1e-05, atol: _float = 1e-08, equal_nan: _bool = False) -> _Tensor:
-    """``|input - other| <= atol + rtol * |other|``; equal infinities are close."""
+    """Whether ``|input - other| <= atol + rtol * |other|``, element by element.
+
+    Args:
+        input: tensor
+        other: tensor; shapes broadcast
+        rtol: relative tolerance
+        atol: absolute tolerance
+        equal_nan: whether two NaNs are close
+
+    >>> eg.isclose(eg.tensor([1.0, 2.0]), eg.tensor([1.0 + 1e-9, 2.1]))
+    tensor([ True, False])
+    """
 
 def isfinite(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Neither infinite nor NaN."""
+    """Whether elements are neither infinite nor NaN.
+
+    >>> eg.isfinite(eg.tensor([eg.inf, eg.nan, 1.0]))
+    tensor([False, False,  True])
+    """
 
 def isin(elements: Any, test_elements: Any, *, assume_unique: _bool = False, invert: _bool = False, out: _Tensor | None = None) -> _Tensor:
-    """Whether each element occurs among ``test_elements``."""
+    """Whether each element is among ``test_elements``.
+
+    Args:
+        elements: tensor or number
+        test_elements: tensor or number
+        assume_unique: accepted, has no effect on the result
+        invert: whether each element is *not* among them
+
+    >>> eg.isin(eg.tensor([1, 2, 3]), eg.tensor([2, 4]))
+    tensor([False,  True, False])
+    """
 
 def isinf(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Infinite; complex numbers in either part."""
+    """Whether elements are infinite, of either sign.
+
+    >>> eg.isinf(eg.tensor([-eg.inf, 1.0]))
+    tensor([ True, False])
+    """
 
 def isnan(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Not a number."""
+    """Whether elements are NaN.
+
+    >>> eg.isnan(eg.tensor([eg.nan, 1.0]))
+    tensor([ True, False])
+    """
 
 def isneginf(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Equal to -inf."""
+    """Whether elements are minus infinity.
+
+    >>> eg.isneginf(eg.tensor([eg.inf, -eg.inf]))
+    tensor([False,  True])
+    """
 
 def isposinf(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Equal to inf."""
+    """Whether elements are plus infinity.
+
+    >>> eg.isposinf(eg.tensor([eg.inf, -eg.inf]))
+    tensor([ True, False])
+    """
 
 def isreal(input: _Tensor) -> _Tensor:
-    """Whether each element has no imaginary part."""
+    """Whether the imaginary part is zero.
+
+    >>> eg.isreal(eg.tensor([1 + 0j, 1j]))
+    tensor([ True, False])
+    """
 
 def istft(input: _Tensor, n_fft: _int, hop_length: _int | None = None, win_length: _int | None = None, window: _Tensor | None = None, center: _bool = True, normalized: _bool = False, onesided: _bool | None = None, length: _int | None = None, return_complex: _bool = False) -> _Tensor:
-    """The signal with the given spectra: the least-squares inverse of ``stft``."""
+    """The inverse of :func:`stft`: the signal by overlapping and adding.
+
+    >>> spectrum = eg.stft(eg.ones(64), 16, window=eg.ones(16), return_complex=True)
+    >>> eg.istft(spectrum, 16, window=eg.ones(16)).shape
+    evergrad.Size([64])
+    """
 
 def kaiser_window(window_length: _int, periodic: _bool = True, beta: _float = 12.0, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
-    """``i0(beta * sqrt(1 - (2 n / N - 1)^2)) / i0(beta)``"""
+    """The window ``i0(beta sqrt(1 - (2 n / N - 1)^2)) / i0(beta)``.
+
+    >>> eg.kaiser_window(4)
+    tensor([5.2773e-05, 2.1567e-01, 1.0000e+00, 2.1567e-01])
+    """
 
 def kron(input: _Tensor, other: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The Kronecker product: a copy of ``other`` scaled by each element of ``input``."""
+    """The Kronecker product: each element of ``input`` times all of ``other``.
+
+    >>> eg.kron(eg.eye(2), eg.tensor([[1.0, 2.0]]))
+    tensor([[1., 2., 0., 0.],
+            [0., 0., 1., 2.]])
+    """
 
 def kthvalue(input: _Tensor, k: _int, dim: _int = -1, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _return_types.kthvalue:
-    """The ``k``-th smallest along a dimension, counted from 1, and where it stands."""
+    """The ``k``-th smallest element along a dimension, counted from 1, and where it is.
+
+    >>> eg.kthvalue(eg.tensor([3.0, 1.0, 2.0]), 2).values
+    tensor(2.)
+    """
 
 def layer_norm(input: _Tensor, normalized_shape: Any, weight: _Tensor | None = None, bias: _Tensor | None = None, eps: _float = 1e-05, cudnn_enable: _bool = True) -> _Tensor:
-    """``nn.functional.layer_norm`` with the arguments of PyTorch's ``torch.layer_norm``."""
+    """Each example scaled to mean 0 and variance 1 over its last dimensions.
+
+    Args:
+        input: (..., *normalized_shape)
+        normalized_shape: extents of the last dimensions
+        weight: factor of that shape, or none
+        bias: summand of that shape, or none
+        eps: added to the variance
+
+    >>> F.layer_norm(eg.tensor([[1.0, 2.0, 3.0]]), (3,))
+    tensor([[-1.2247,  0.0000,  1.2247]])
+    """
 
 def lcm(input: _Tensor, other: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The least common multiple."""
+    """The least common multiple of two integers.
+
+    >>> eg.lcm(eg.tensor([4]), eg.tensor([6]))
+    tensor([12])
+    """
 
 def ldexp(input: _Tensor, other: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """``input * 2**other``"""
+    """``input * 2 ** other``
+
+    >>> eg.ldexp(eg.tensor([1.0, 3.0]), eg.tensor([4, -1]))
+    tensor([16.0000,  1.5000])
+    """
 
 def le(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a <= b"""
+    """Whether ``input <= other``, as booleans.
+
+    >>> eg.le(eg.tensor([1, 2]), 1)
+    tensor([ True, False])
+    """
 
 def lerp(input: _Tensor, end: _Tensor, weight: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """``input + weight * (end - input)``"""
+    """On the line between two values: ``input + weight * (end - input)``.
+
+    Args:
+        input: the values at weight 0
+        end: the values at weight 1; shapes broadcast
+        weight: number or tensor
+
+    >>> eg.lerp(eg.tensor([0.0, 10.0]), eg.tensor([1.0, 20.0]), 0.5)
+    tensor([ 0.5000, 15.0000])
+    """
 
 def less(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a < b"""
+    """Whether ``input < other``, as booleans.
+
+    >>> eg.lt(eg.tensor([1, 2]), 2)
+    tensor([ True, False])
+    """
 
 def less_equal(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a <= b"""
+    """Whether ``input <= other``, as booleans.
+
+    >>> eg.le(eg.tensor([1, 2]), 1)
+    tensor([ True, False])
+    """
 
 def lgamma(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The logarithm of the absolute value of the gamma function."""
+    """The logarithm of the absolute value of the gamma function.
+
+    >>> eg.lgamma(eg.tensor([0.5, 5.0]))
+    tensor([0.5724, 3.1781])
+    """
 
 def linspace(start: Any, end: Any, steps: _int, *, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
-    """``steps`` numbers from ``start`` to ``end``, both included."""
+    """``steps`` numbers at equal distances, both ends included.
+
+    >>> eg.linspace(0, 1, 5)
+    tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
+    """
 
 def log(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The natural logarithm."""
+    """The natural logarithm; minus infinity at zero, NaN below.
+
+    >>> eg.log(eg.tensor([1.0, 10.0, 0.0]))
+    tensor([0.0000, 2.3026,   -inf])
+    """
 
 def log10(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The logarithm base 10."""
+    """The logarithm to base 10.
+
+    >>> eg.log10(eg.tensor([1.0, 50.0]))
+    tensor([0.0000, 1.6990])
+    """
 
 def log1p(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """log(1 + x), exact near 0."""
+    """``log(1 + x)``, exact for small ``x``.
+
+    >>> eg.log1p(eg.tensor([1e-10, 1.0]))
+    tensor([1.0000e-10, 6.9315e-01])
+    """
 
 def log2(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The logarithm base 2."""
+    """The logarithm to base 2.
+
+    >>> eg.log2(eg.tensor([1.0, 10.0]))
+    tensor([0.0000, 3.3219])
+    """
 
 def log_softmax(input: _Tensor, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """The logarithm of ``softmax``, computed without its rounding."""
+    """The logarithm of :func:`softmax`: ``x_i - log(sum_j exp(x_j))``.
+
+    Args:
+        input: scores, any shape, floating point
+        dim: the dimension along which the probabilities sum to 1
+        dtype: type to convert the scores to first
+
+    Exact where softmax underflows to zero.
+
+    >>> eg.log_softmax(eg.tensor([1.0, 2.0, 3.0]), dim=0)
+    tensor([-2.4076, -1.4076, -0.4076])
+    """
 
 def logaddexp(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """log(exp(a) + exp(b))"""
+    """``log(exp(input) + exp(other))`` without overflow.
+
+    >>> eg.logaddexp(eg.tensor([1000.0]), eg.tensor([1000.0]))
+    tensor([1000.6932])
+    """
 
 def logaddexp2(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """log2(2**a + 2**b)"""
+    """``log2(2 ** input + 2 ** other)`` without overflow.
+
+    >>> eg.logaddexp2(eg.tensor([3.0]), eg.tensor([2.0]))
+    tensor([3.5850])
+    """
 
 def logcumsumexp(input: _Tensor, dim: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """The logarithm of the running sum of exponentials, without overflow."""
+    """The running :func:`logsumexp` along a dimension.
+
+    >>> eg.logcumsumexp(eg.tensor([1000.0, 1000.0]), dim=0)
+    tensor([1000.0000, 1000.6932])
+    """
 
 def logdet(input: _Tensor) -> _Tensor:
-    """The logarithm of each determinant; NaN where a real one is negative."""
+    """The logarithm of the determinant; NaN if it is negative.
+
+    >>> eg.logdet(2 * eg.eye(2))
+    tensor(1.3863)
+    """
 
 def logical_and(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """Both are nonzero."""
+    """Whether both are not zero.
+
+    >>> eg.logical_and(eg.tensor([True, True]), eg.tensor([True, False]))
+    tensor([ True, False])
+    """
 
 def logical_not(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """It is zero."""
+    """Whether it is zero.
+
+    >>> eg.logical_not(eg.tensor([0.0, 2.0]))
+    tensor([ True, False])
+    """
 
 def logical_or(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """At least one is nonzero."""
+    """Whether at least one is not zero.
+
+    >>> eg.logical_or(eg.tensor([False, True]), eg.tensor([False, False]))
+    tensor([False,  True])
+    """
 
 def logical_xor(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """Exactly one is nonzero."""
+    """Whether exactly one is not zero.
+
+    >>> eg.logical_xor(eg.tensor([True, True]), eg.tensor([True, False]))
+    tensor([False,  True])
+    """
 
 def logit(input: _Tensor, eps: _float | None = None, *, out: _Tensor | None = None) -> _Tensor:
-    """``log(input / (1 - input))``, the inverse of the sigmoid; with ``eps``, of what is clamped to
-    between ``eps`` and ``1 - eps``.
+    """The inverse of sigmoid: ``log(x / (1 - x))``.
+
+    Args:
+        input: probabilities
+        eps: ``x`` is clamped to ``[eps, 1 - eps]`` first; ``None`` gives NaN outside ``[0, 1]``
+
+    >>> eg.logit(eg.tensor([0.5, 0.9]))
+    tensor([0.0000, 2.1972])
     """
 
 def logspace(start: Any, end: Any, steps: _int, base: _float = 10.0, *, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
-    """``base`` to the power of ``steps`` numbers from ``start`` to ``end``."""
+    """``steps`` numbers from ``base ** start`` to ``base ** end``, at equal ratios.
+
+    >>> eg.logspace(0, 2, 3, base=2)
+    tensor([1., 2., 4.])
+    """
 
 def logsumexp(input: _Tensor, dim: _int | Sequence[_int] | None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """``log(sum(exp(input), dim))``, without overflow."""
+    """``log(sum(exp(x)))`` along dimensions, without overflow.
+
+    Args:
+        input: floating-point tensor
+        dim: dimension or dimensions
+        keepdim: whether they stay, with extent 1
+
+    >>> eg.logsumexp(eg.tensor([1000.0, 1000.0]), dim=0)
+    tensor(1000.6932)
+    """
 
 def lt(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a < b"""
+    """Whether ``input < other``, as booleans.
+
+    >>> eg.lt(eg.tensor([1, 2]), 2)
+    tensor([ True, False])
+    """
 
 @overload
 def lu(A: _Tensor, pivot: _bool=True, get_infos: Literal[False]=False) -> tuple[_Tensor, _Tensor]:
@@ -1138,180 +2472,591 @@ def lu_unpack(LU_data: _Tensor, LU_pivots: _Tensor, unpack_data: _bool = True, u
     """The factors ``P``, ``L`` and ``U`` that ``lu_factor`` left in one matrix."""
 
 def masked_fill(input: _Tensor, mask: _Tensor, value: _Tensor | _complex | np.generic) -> _Tensor:
-    """A number, or a 0-d tensor, where the mask holds."""
+    """A copy with a number where a mask holds.
+
+    Args:
+        input: any tensor
+        mask: boolean, broadcasts to ``input``
+        value: number, or tensor without dimensions
+
+    >>> eg.masked_fill(eg.zeros(3), eg.tensor([True, False, True]), -eg.inf)
+    tensor([-inf, 0., -inf])
+    """
 
 def masked_scatter(input: _Tensor, mask: _Tensor, source: _Tensor) -> _Tensor:
-    """The elements where the mask holds replaced by those of ``source``, one after the other."""
+    """A copy with the elements of ``source``, one after the other, where a mask holds.
+
+    >>> eg.masked_scatter(eg.zeros(3), eg.tensor([True, False, True]), eg.tensor([1.0, 2.0]))
+    tensor([1., 0., 2.])
+    """
 
 def masked_select(input: _Tensor, mask: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The elements where the mask holds, in one dimension."""
+    """The elements where a mask holds, as a vector; mask and input broadcast.
+
+    >>> x = eg.tensor([1.0, -1.0, 2.0])
+    >>> eg.masked_select(x, x > 0)
+    tensor([1., 2.])
+    """
 
 def matmul(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """The matrix product; vectors count as a row on the left and as a column on the right."""
+    """The matrix product ``input @ other``.
+
+    Args:
+        input: (K), (N, K) or (..., N, K)
+        other: (K), (K, M) or (..., K, M); dimensions in front of the last two broadcast
+
+    Two vectors give their dot product, a matrix and a vector a vector.
+
+    >>> eg.matmul(eg.tensor([[1.0, 2.0], [3.0, 4.0]]), eg.tensor([1.0, 1.0]))
+    tensor([3., 7.])
+    >>> eg.matmul(eg.zeros(5, 1, 2, 3), eg.zeros(4, 3, 6)).shape
+    evergrad.Size([5, 4, 2, 6])
+    """
 
 def matrix_exp(input: _Tensor) -> _Tensor:
-    """The matrix exponential: ``I + A + A A / 2 + ...``"""
+    """The exponential of square matrices.
+
+    >>> eg.matrix_exp(eg.zeros(2, 2))
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
 
 def matrix_power(input: _Tensor, n: _int, *, out: _Tensor | None = None) -> _Tensor:
-    """The product of ``n`` copies of a square matrix; of its inverse for negative ``n``."""
+    """A square matrix multiplied by itself ``n`` times; negative inverts.
+
+    >>> eg.matrix_power(eg.tensor([[1.0, 1.0], [0.0, 1.0]]), 3)
+    tensor([[1., 3.],
+            [0., 1.]])
+    """
 
 @overload
 def max(input: _Tensor, *, out: _Tensor | tuple[_Tensor, ...] | None=None) -> _Tensor:
-    """The largest of all; with a dimension, the largest along it and their places; with another
-    tensor, the larger of each two.
+    """The largest element; with ``dim`` the largest along it and where; with a second tensor
+    the larger of each two.
+
+    Args:
+        input: any real tensor
+        dim: dimension to reduce; a tensor in its place stands for ``other``
+        keepdim: whether the dimension stays, with extent 1
+        other: tensor to compare with, element by element: see :func:`maximum`
+
+    Returns a tensor, or with ``dim`` a named tuple ``(values, indices)``. NaN is larger than any
+    number. With ``dim`` the gradient goes to the chosen element; without, elements that are equally
+    large share it.
+
+    >>> x = eg.tensor([[1.0, 5.0], [7.0, 2.0]])
+    >>> x.max()
+    tensor(7.)
+    >>> values, indices = x.max(dim=1)
+    >>> values, indices
+    (tensor([5., 7.]), tensor([1, 0]))
     """
 @overload
 def max(input: _Tensor, dim: _int, keepdim: _bool=False, *, out: _Tensor | tuple[_Tensor, ...] | None=None) -> _return_types.max:
-    """The largest of all; with a dimension, the largest along it and their places; with another
-    tensor, the larger of each two.
+    """The largest element; with ``dim`` the largest along it and where; with a second tensor
+    the larger of each two.
+
+    Args:
+        input: any real tensor
+        dim: dimension to reduce; a tensor in its place stands for ``other``
+        keepdim: whether the dimension stays, with extent 1
+        other: tensor to compare with, element by element: see :func:`maximum`
+
+    Returns a tensor, or with ``dim`` a named tuple ``(values, indices)``. NaN is larger than any
+    number. With ``dim`` the gradient goes to the chosen element; without, elements that are equally
+    large share it.
+
+    >>> x = eg.tensor([[1.0, 5.0], [7.0, 2.0]])
+    >>> x.max()
+    tensor(7.)
+    >>> values, indices = x.max(dim=1)
+    >>> values, indices
+    (tensor([5., 7.]), tensor([1, 0]))
     """
 @overload
 def max(input: _Tensor, other: _Tensor | _complex | np.generic, *, out: _Tensor | tuple[_Tensor, ...] | None=None) -> _Tensor:
-    """The largest of all; with a dimension, the largest along it and their places; with another
-    tensor, the larger of each two.
+    """The largest element; with ``dim`` the largest along it and where; with a second tensor
+    the larger of each two.
+
+    Args:
+        input: any real tensor
+        dim: dimension to reduce; a tensor in its place stands for ``other``
+        keepdim: whether the dimension stays, with extent 1
+        other: tensor to compare with, element by element: see :func:`maximum`
+
+    Returns a tensor, or with ``dim`` a named tuple ``(values, indices)``. NaN is larger than any
+    number. With ``dim`` the gradient goes to the chosen element; without, elements that are equally
+    large share it.
+
+    >>> x = eg.tensor([[1.0, 5.0], [7.0, 2.0]])
+    >>> x.max()
+    tensor(7.)
+    >>> values, indices = x.max(dim=1)
+    >>> values, indices
+    (tensor([5., 7.]), tensor([1, 0]))
     """
 
 def max_pool1d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None = None, padding: str | _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, ceil_mode: _bool = False, return_indices: _bool = False) -> Any:
-    """The largest element of each window of the last 1 dimension(s)."""
+    """The largest element of each window.
+
+    Args:
+        input: (B, C, L), or without B
+
+        kernel_size: extent of the window
+        stride: distance of the windows, ``kernel_size`` by default
+        padding: border at both sides
+        dilation: distance of the window's elements
+        ceil_mode: whether windows may begin inside and end outside
+        return_indices: also where each was, for ``max_unpool1d``
+
+    >>> F.max_pool1d(eg.tensor([[[1.0, 3.0, 2.0, 4.0]]]), 2)
+    tensor([[[3., 4.]]])
+    """
 
 def max_pool2d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None = None, padding: str | _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, ceil_mode: _bool = False, return_indices: _bool = False) -> Any:
-    """The largest element of each window of the last 2 dimension(s)."""
+    """The largest element of each window of an image.
+
+    Args:
+        input: (B, C, H, W), or without B
+
+        kernel_size: extent of the window
+        stride: distance of the windows, ``kernel_size`` by default
+        padding: border at both sides
+        dilation: distance of the window's elements
+        ceil_mode: whether windows may begin inside and end outside
+        return_indices: also where each was, for ``max_unpool2d``
+
+    >>> F.max_pool2d(eg.arange(16.0).reshape(1, 1, 4, 4), 2)
+    tensor([[[[ 5.,  7.],
+              [13., 15.]]]])
+    """
 
 def max_pool3d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None = None, padding: str | _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, ceil_mode: _bool = False, return_indices: _bool = False) -> Any:
-    """The largest element of each window of the last 3 dimension(s)."""
+    """The largest element of each window of a volume.
+
+    >>> F.max_pool3d(eg.ones(1, 1, 4, 4, 4), 2).shape
+    evergrad.Size([1, 1, 2, 2, 2])
+    """
 
 def maximum(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """The larger of two; NaN if either is."""
+    """The larger of two elements; NaN if one is NaN.
+
+    Args:
+        input: tensor
+        other: tensor; shapes broadcast
+
+    Where both are equal, each gets half of the gradient.
+
+    >>> eg.maximum(eg.tensor([1.0, 5.0]), eg.tensor([3.0, 2.0]))
+    tensor([3., 5.])
+    """
 
 def mean(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """The mean over all or the given dimensions."""
+    """The arithmetic mean of all elements, or along dimensions.
+
+    Args:
+        input: floating-point or complex tensor
+        dim: dimension or dimensions; all of them by default
+        keepdim: whether they stay, with extent 1
+        dtype: type to convert to first; integers need one
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> x.mean()
+    tensor(2.5000)
+    >>> x.mean(dim=0)
+    tensor([2., 3.])
+    """
 
 @overload
 def median(input: _Tensor, *, out: _Tensor | tuple[_Tensor, ...] | None=None) -> _Tensor:
-    """The element in the middle (the lower of two); along a dimension also where it stands."""
+    """The middle element of the sorted ones, the lower of two; or along a dimension.
+
+    Args:
+        input: any real tensor
+        dim: dimension; without one, of all elements
+        keepdim: whether it stays, with extent 1
+
+    Returns a tensor, or with ``dim`` a named tuple ``(values, indices)``. For the mean of the two
+    middle
+    ones use :func:`quantile` with 0.5.
+
+    >>> eg.median(eg.tensor([3.0, 1.0, 2.0, 4.0]))
+    tensor(2.)
+    """
 @overload
 def median(input: _Tensor, dim: _int, keepdim: _bool=False, *, out: _Tensor | tuple[_Tensor, ...] | None=None) -> _return_types.median:
-    """The element in the middle (the lower of two); along a dimension also where it stands."""
+    """The middle element of the sorted ones, the lower of two; or along a dimension.
+
+    Args:
+        input: any real tensor
+        dim: dimension; without one, of all elements
+        keepdim: whether it stays, with extent 1
+
+    Returns a tensor, or with ``dim`` a named tuple ``(values, indices)``. For the mean of the two
+    middle
+    ones use :func:`quantile` with 0.5.
+
+    >>> eg.median(eg.tensor([3.0, 1.0, 2.0, 4.0]))
+    tensor(2.)
+    """
 
 def meshgrid(*tensors: _Tensor | Sequence[_Tensor], indexing: str = 'ij') -> tuple[_Tensor, ...]:
-    """For each vector a grid in which it varies along its own dimension."""
+    """Coordinates on a grid, one tensor for each axis.
+
+    Args:
+        tensors: the values along each axis
+        indexing: ``"ij"`` for matrix order, ``"xy"`` for plots
+
+    >>> i, j = eg.meshgrid(eg.tensor([0, 1]), eg.tensor([0, 1, 2]), indexing="ij")
+    >>> i
+    tensor([[0, 0, 0],
+            [1, 1, 1]])
+    """
 
 @overload
 def min(input: _Tensor, *, out: _Tensor | tuple[_Tensor, ...] | None=None) -> _Tensor:
-    """The smallest of all; with a dimension, the smallest along it and their places; with another
-    tensor, the smaller of each two.
+    """The smallest element; with ``dim`` the smallest along it and where; with a second tensor
+    the smaller of each two.
+
+    Args:
+        input: any real tensor
+        dim: dimension to reduce; a tensor in its place stands for ``other``
+        keepdim: whether the dimension stays, with extent 1
+        other: tensor to compare with, element by element: see :func:`minimum`
+
+    Returns a tensor, or with ``dim`` a named tuple ``(values, indices)``.
+
+    >>> x = eg.tensor([[1.0, 5.0], [7.0, 2.0]])
+    >>> x.min(dim=0).values
+    tensor([1., 2.])
     """
 @overload
 def min(input: _Tensor, dim: _int, keepdim: _bool=False, *, out: _Tensor | tuple[_Tensor, ...] | None=None) -> _return_types.min:
-    """The smallest of all; with a dimension, the smallest along it and their places; with another
-    tensor, the smaller of each two.
+    """The smallest element; with ``dim`` the smallest along it and where; with a second tensor
+    the smaller of each two.
+
+    Args:
+        input: any real tensor
+        dim: dimension to reduce; a tensor in its place stands for ``other``
+        keepdim: whether the dimension stays, with extent 1
+        other: tensor to compare with, element by element: see :func:`minimum`
+
+    Returns a tensor, or with ``dim`` a named tuple ``(values, indices)``.
+
+    >>> x = eg.tensor([[1.0, 5.0], [7.0, 2.0]])
+    >>> x.min(dim=0).values
+    tensor([1., 2.])
     """
 @overload
 def min(input: _Tensor, other: _Tensor | _complex | np.generic, *, out: _Tensor | tuple[_Tensor, ...] | None=None) -> _Tensor:
-    """The smallest of all; with a dimension, the smallest along it and their places; with another
-    tensor, the smaller of each two.
+    """The smallest element; with ``dim`` the smallest along it and where; with a second tensor
+    the smaller of each two.
+
+    Args:
+        input: any real tensor
+        dim: dimension to reduce; a tensor in its place stands for ``other``
+        keepdim: whether the dimension stays, with extent 1
+        other: tensor to compare with, element by element: see :func:`minimum`
+
+    Returns a tensor, or with ``dim`` a named tuple ``(values, indices)``.
+
+    >>> x = eg.tensor([[1.0, 5.0], [7.0, 2.0]])
+    >>> x.min(dim=0).values
+    tensor([1., 2.])
     """
 
 def minimum(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """The smaller of two; NaN if either is."""
+    """The smaller of two elements; NaN if one is NaN.
+
+    Args:
+        input: tensor
+        other: tensor; shapes broadcast
+
+    >>> eg.minimum(eg.tensor([1.0, 5.0]), eg.tensor([3.0, 2.0]))
+    tensor([1., 2.])
+    """
 
 def mm(input: _Tensor, mat2: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The product of two matrices."""
+    """The product of two matrices (N, K) and (K, M), without broadcasting.
+
+    >>> eg.mm(eg.tensor([[1.0, 2.0]]), eg.tensor([[3.0], [4.0]]))
+    tensor([[11.]])
+    """
 
 def mode(input: _Tensor, dim: _int = -1, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _return_types.mode:
-    """The commonest element along a dimension (the smallest of several), and where it stands."""
+    """The most frequent element along a dimension, and where it is last.
+
+    Returns a named tuple ``(values, indices)``; of equally frequent ones the smallest.
+
+    >>> eg.mode(eg.tensor([1, 2, 2, 3])).values
+    tensor(2)
+    """
 
 def moveaxis(input: _Tensor, source: Any, destination: Any) -> _Tensor:
-    """Dimensions moved to other places, the rest in order."""
+    """A view with dimensions moved from ``source`` to ``destination``.
+
+    >>> eg.movedim(eg.zeros(2, 3, 4), 0, -1).shape
+    evergrad.Size([3, 4, 2])
+    """
 
 def movedim(input: _Tensor, source: Any, destination: Any) -> _Tensor:
-    """Dimensions moved to other places, the rest in order."""
+    """A view with dimensions moved from ``source`` to ``destination``.
+
+    >>> eg.movedim(eg.zeros(2, 3, 4), 0, -1).shape
+    evergrad.Size([3, 4, 2])
+    """
 
 def msort(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The first dimension in order."""
+    """The elements in order along the first dimension.
+
+    >>> eg.msort(eg.tensor([[3, 1], [2, 4]]))
+    tensor([[2, 1],
+            [3, 4]])
+    """
 
 def mul(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a * b"""
+    """The product ``input * other``, element by element.
+
+    Args:
+        input: tensor or number
+        other: tensor or number; shapes broadcast
+
+    >>> eg.mul(eg.tensor([[1.0], [2.0]]), eg.tensor([3.0, 4.0]))
+    tensor([[3., 4.],
+            [6., 8.]])
+    """
 
 def multinomial(input: _Tensor, num_samples: _int, replacement: _bool = False, *, generator: _Generator | None = None, out: _Tensor | None = None) -> _Tensor:
-    """Indices drawn with the weights in the last dimension."""
+    """Indices drawn by weights, for each row.
+
+    Args:
+        input: weights (N) or (M, N), not negative, need not add up to 1
+        num_samples: how many to draw from each row
+        replacement: whether an index can be drawn again
+        generator: source of randomness
+
+    >>> eg.multinomial(eg.tensor([0.0, 1.0, 0.0]), 1)
+    tensor([1])
+    """
 
 def multiply(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a * b"""
+    """The product ``input * other``, element by element.
+
+    Args:
+        input: tensor or number
+        other: tensor or number; shapes broadcast
+
+    >>> eg.mul(eg.tensor([[1.0], [2.0]]), eg.tensor([3.0, 4.0]))
+    tensor([[3., 4.],
+            [6., 8.]])
+    """
 
 def mv(input: _Tensor, vec: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The product of a matrix and a vector."""
+    """A matrix (N, K) times a vector (K).
+
+    >>> eg.mv(eg.tensor([[1.0, 2.0], [3.0, 4.0]]), eg.tensor([1.0, 1.0]))
+    tensor([3., 7.])
+    """
 
 def mvlgamma(input: _Tensor, p: _int, *, out: _Tensor | None = None) -> _Tensor:
-    """The logarithm of the gamma function of dimension ``p``."""
+    """The logarithm of the multivariate gamma function of dimension ``p``.
+
+    >>> eg.mvlgamma(eg.tensor([3.0]), 2)
+    tensor([1.5502])
+    """
 
 def nan_to_num(input: _Tensor, nan: _float | None = None, posinf: _float | None = None, neginf: _float | None = None, *, out: _Tensor | None = None) -> _Tensor:
-    """NaN and infinities replaced: by 0 and the largest finite numbers unless others are given."""
+    """NaN and infinities replaced by numbers.
+
+    Args:
+        input: floating-point tensor
+        nan: what replaces NaN; 0 by default
+        posinf: what replaces infinity; the largest number of the type by default
+        neginf: what replaces minus infinity; the smallest number of the type by default
+
+    >>> eg.nan_to_num(eg.tensor([eg.nan, eg.inf, 1.0]), posinf=9.0)
+    tensor([0., 9., 1.])
+    """
 
 def nanmean(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """The mean of what is not NaN."""
+    """The mean of the elements that are not NaN.
+
+    >>> eg.nanmean(eg.tensor([1.0, eg.nan, 3.0]))
+    tensor(2.)
+    """
 
 @overload
 def nanmedian(input: _Tensor, *, out: _Tensor | tuple[_Tensor, ...] | None=None) -> _Tensor:
-    """The median of what is not NaN."""
+    """:func:`median` of the elements that are not NaN.
+
+    >>> eg.nanmedian(eg.tensor([3.0, eg.nan, 1.0]))
+    tensor(1.)
+    """
 @overload
 def nanmedian(input: _Tensor, dim: _int, keepdim: _bool=False, *, out: _Tensor | tuple[_Tensor, ...] | None=None) -> _return_types.nanmedian:
-    """The median of what is not NaN."""
+    """:func:`median` of the elements that are not NaN.
+
+    >>> eg.nanmedian(eg.tensor([3.0, eg.nan, 1.0]))
+    tensor(1.)
+    """
 
 def nanquantile(input: _Tensor, q: Any, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear', out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """:func:`quantile` of what is not NaN."""
+    """:func:`quantile` of the elements that are not NaN.
+
+    >>> eg.nanquantile(eg.tensor([1.0, eg.nan, 3.0]), 0.5)
+    tensor(2.)
+    """
 
 def nansum(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """The sum with NaN taken as 0."""
+    """The sum of the elements that are not NaN.
+
+    Args:
+        input: any real tensor
+        dim: dimension or dimensions to sum over; all of them by default
+        keepdim: whether they stay, with extent 1
+        dtype: type to convert to first
+
+    >>> eg.nansum(eg.tensor([1.0, eg.nan, 2.0]))
+    tensor(3.)
+    """
 
 def narrow(input: _Tensor, dim: _int, start: Any, length: _int) -> _Tensor:
-    """``length`` elements of one dimension from ``start`` on."""
+    """A view of ``length`` slices along ``dim``, beginning at ``start``.
+
+    >>> eg.narrow(eg.arange(5), 0, 1, 3)
+    tensor([1, 2, 3])
+    """
 
 def narrow_copy(input: _Tensor, dim: _int, start: Any, length: _int, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``narrow`` gives."""
 
 def ne(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a != b"""
+    """Whether elements differ, as booleans.
+
+    >>> eg.ne(eg.tensor([1, 2]), eg.tensor([1, 3]))
+    tensor([False,  True])
+    """
 
 def neg(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """-x"""
+    """The negative ``-x``.
+
+    >>> eg.neg(eg.tensor([1.0, -2.0]))
+    tensor([-1.,  2.])
+    """
 
 def negative(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """-x"""
+    """The negative ``-x``.
+
+    >>> eg.neg(eg.tensor([1.0, -2.0]))
+    tensor([-1.,  2.])
+    """
 
 def nextafter(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """The float after a on the way to b."""
+    """The next number of the type from ``input`` towards ``other``.
+
+    >>> eg.nextafter(eg.tensor([1.0]), eg.tensor([2.0])) > 1
+    tensor([True])
+    """
 
 @overload
 def nonzero(input: _Tensor, *, as_tuple: Literal[False]=False, out: _Tensor | tuple[_Tensor, ...] | None=None) -> _Tensor:
-    """Where the elements are not zero: a row for each, or an index tensor for each dimension."""
+    """The places of the elements that are not zero.
+
+    Args:
+        input: any tensor
+        as_tuple: one vector for each dimension, fit for indexing, in place of a matrix with a row for
+            each element
+
+    >>> eg.nonzero(eg.tensor([[0, 1], [2, 0]]))
+    tensor([[0, 1],
+            [1, 0]])
+    >>> eg.nonzero(eg.tensor([[0, 1], [2, 0]]), as_tuple=True)
+    (tensor([0, 1]), tensor([1, 0]))
+    """
 @overload
 def nonzero(input: _Tensor, *, as_tuple: Literal[True], out: _Tensor | tuple[_Tensor, ...] | None=None) -> tuple[_Tensor, ...]:
-    """Where the elements are not zero: a row for each, or an index tensor for each dimension."""
+    """The places of the elements that are not zero.
+
+    Args:
+        input: any tensor
+        as_tuple: one vector for each dimension, fit for indexing, in place of a matrix with a row for
+            each element
+
+    >>> eg.nonzero(eg.tensor([[0, 1], [2, 0]]))
+    tensor([[0, 1],
+            [1, 0]])
+    >>> eg.nonzero(eg.tensor([[0, 1], [2, 0]]), as_tuple=True)
+    (tensor([0, 1]), tensor([1, 0]))
+    """
 
 def nonzero_static(input: _Tensor, *, size: _int, fill_value: _int = -1, out: _Tensor | None = None) -> _Tensor:
     """The places of the first ``size`` elements that are not zero, filled up with a number."""
 
 def norm(input: _Tensor, p: Any = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """The ``p``-norm of all elements or along dimensions; ``"fro"`` is the Euclidean one."""
+    """A vector or matrix norm; :func:`evergrad.linalg.norm` is the newer spelling.
+
+    Args:
+        input: floating-point or complex tensor
+        p: order: a number, ``inf``, ``"fro"`` (the root of the sum of squares) or ``"nuc"``
+        dim: dimension or dimensions; all elements as one vector by default
+        keepdim: whether they stay, with extent 1
+        dtype: type to convert to first
+
+    >>> eg.norm(eg.tensor([3.0, 4.0]))
+    tensor(5.)
+    """
 
 def normal(mean: Any, std: Any = 1.0, size: _int | Sequence[_int] | None = None, *, generator: _Generator | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, out: _Tensor | None = None) -> _Tensor:
-    """Normal numbers; mean and deviation are numbers with a ``size``, or tensors."""
+    """Normal random numbers of given means and standard deviations.
+
+    Args:
+        mean: tensor or number
+        std: tensor or number
+        size: shape, if both are numbers
+        generator: source of randomness
+
+    >>> _ = eg.manual_seed(0)
+    >>> eg.normal(eg.tensor([0.0, 100.0]), eg.tensor([1.0, 1.0]))
+    tensor([ 1.5410, 99.7066])
+    """
 
 def not_equal(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a != b"""
+    """Whether elements differ, as booleans.
+
+    >>> eg.ne(eg.tensor([1, 2]), eg.tensor([1, 3]))
+    tensor([False,  True])
+    """
 
 def nuclear_norm(input: _Tensor, dim: _int | Sequence[_int] | None = ..., keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
     """The sum of the singular values of the matrices in two dimensions."""
 
 def numel(input: _Tensor) -> _int:
-    """The number of elements."""
+    """The number of elements.
+
+    >>> eg.numel(eg.zeros(2, 3))
+    6
+    """
 
 def ones(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormat | None = None, size: _int | Sequence[_int] = ...) -> _Tensor:
-    """One everywhere."""
+    """A tensor of ones.
+
+    Args:
+        size: numbers, or one sequence of them
+
+        dtype: element type; the default type of floats if not given
+        device: only the CPU
+        requires_grad: whether ``backward`` accumulates a gradient for it
+
+    >>> eg.ones(2, dtype=eg.int64)
+    tensor([1, 1])
+    """
 
 def ones_like(input: _Tensor, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, memory_format: MemoryFormat | None = None, pin_memory: _bool = False) -> _Tensor:
-    """Ones of the same shape and type."""
+    """Ones of the shape and type of another tensor.
+
+    >>> eg.ones_like(eg.tensor([1, 2]))
+    tensor([1, 1])
+    """
 
 def orgqr(input: _Tensor, input2: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """``linalg.householder_product`` under LAPACK's name."""
@@ -1320,19 +3065,40 @@ def ormqr(input: _Tensor, input2: _Tensor, input3: _Tensor, left: _bool = True, 
     """``input3`` times the whole Q of a QR factorization in the form ``geqrf`` leaves it."""
 
 def outer(input: _Tensor, vec2: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Every element of one vector times every element of another."""
+    """All products of two vectors' elements: (N) and (M) give (N, M).
+
+    >>> eg.outer(eg.tensor([1.0, 2.0]), eg.tensor([3.0, 4.0]))
+    tensor([[3., 4.],
+            [6., 8.]])
+    """
 
 def pairwise_distance(x1: _Tensor, x2: _Tensor, p: _float = 2.0, eps: _float = 1e-06, keepdim: _bool = False) -> _Tensor:
-    """The norm of ``x1 - x2 + eps`` along the last dimension."""
+    """The ``p``-norm of ``x1 - x2 + eps`` along the last dimension.
+
+    >>> F.pairwise_distance(eg.zeros(1, 2), eg.tensor([[3.0, 4.0]]))
+    tensor([5.0000])
+    """
 
 def pca_lowrank(A: _Tensor, q: _int | None = None, center: _bool = True, niter: _int = 2) -> tuple[_Tensor, _Tensor, _Tensor]:
     """The ``q`` principal components of observations in rows, from ``svd_lowrank``."""
 
 def pdist(input: _Tensor, p: _float = 2.0) -> _Tensor:
-    """The distances of all pairs of different rows, in the order of the rows."""
+    """Distances of all pairs of rows of a matrix, each pair once.
+
+    >>> eg.pdist(eg.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
+    tensor([5.0000, 1.0000, 4.2426])
+    """
 
 def permute(input: _Tensor, *args: _int | Sequence[_int], dims: _int | Sequence[_int] | None=None) -> _Tensor:
-    """The dimensions in another order."""
+    """A view with the dimensions in another order.
+
+    Args:
+        input: any tensor
+        dims: for each dimension of the result, which one of the input it is
+
+    >>> eg.permute(eg.zeros(2, 3, 4), (2, 0, 1)).shape
+    evergrad.Size([4, 2, 3])
+    """
 
 def permute_copy(input: _Tensor, dims: Sequence[_int], *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``permute`` gives."""
@@ -1341,102 +3107,296 @@ def pinverse(input: _Tensor, rcond: _float = 1e-15, *, out: _Tensor | None = Non
     """The pseudo-inverse."""
 
 def pixel_shuffle(input: _Tensor, upscale_factor: _int) -> _Tensor:
-    """Channels spread out into blocks of pixels."""
+    """Channels as pixels: ``(B, C r^2, H, W)`` becomes ``(B, C, H r, W r)``.
+
+    >>> eg.pixel_shuffle(eg.zeros(1, 8, 2, 2), 2).shape
+    evergrad.Size([1, 2, 4, 4])
+    """
 
 def pixel_unshuffle(input: _Tensor, downscale_factor: _int) -> _Tensor:
-    """Blocks of pixels gathered into channels."""
+    """Pixels as channels: ``(B, C, H r, W r)`` becomes ``(B, C r^2, H, W)``.
+
+    >>> eg.pixel_unshuffle(eg.zeros(1, 2, 4, 4), 2).shape
+    evergrad.Size([1, 8, 2, 2])
+    """
 
 def poisson(input: _Tensor, generator: _Generator | None = None) -> _Tensor:
-    """Counts with the rates in ``input``."""
+    """Random numbers of Poisson distributions with the given rates.
+
+    >>> eg.poisson(eg.tensor([0.0, 0.0]))
+    tensor([0., 0.])
+    """
 
 def polar(abs: _Tensor, angle: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Complex numbers from their absolute values and angles."""
+    """A complex tensor from absolute values and angles.
+
+    >>> eg.polar(eg.tensor([2.0]), eg.tensor([0.0]))
+    tensor([2.+0.j])
+    """
 
 def polygamma(n: _int, input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The ``n``-th derivative of digamma."""
+    """The ``n``-th derivative of :func:`digamma`.
+
+    Args:
+        n: order, not negative; a Python integer
+        input: floating-point tensor
+
+    >>> eg.polygamma(1, eg.tensor([1.0]))
+    tensor([1.6449])
+    """
 
 def positive(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The tensor itself."""
+    """The tensor itself: ``+x``. Booleans are refused.
+
+    >>> eg.positive(eg.tensor([1.0, -2.0]))
+    tensor([ 1., -2.])
+    """
 
 def pow(input: _Tensor | _complex | np.generic, exponent: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """``input`` to the power of ``exponent``."""
+    """``input`` to the power ``exponent``, element by element.
+
+    Args:
+        input: tensor or number
+        exponent: tensor or number; shapes broadcast
+
+    A negative integer power of integers is refused, as it is in PyTorch: convert to floats first.
+
+    >>> eg.pow(eg.tensor([1.0, 2.0, 3.0]), 2)
+    tensor([1., 4., 9.])
+    >>> eg.pow(2, eg.tensor([1, 2, 3]))
+    tensor([2, 4, 8])
+    """
 
 def prelu(input: _Tensor, weight: _Tensor) -> _Tensor:
-    """``leaky_relu`` with a learned slope, one or one for each channel."""
+    """``x`` above zero, a learned ``weight`` times x below.
+
+    Args:
+        input: (B, C, ...)
+        weight: one number, or one for each channel C
+
+    >>> F.prelu(eg.tensor([[-2.0, 2.0]]), eg.tensor([0.25]))
+    tensor([[-0.5000,  2.0000]])
+    """
 
 def prod(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """The product over all dimensions or one; integers are multiplied in int64."""
+    """The product of all elements, or along a dimension.
+
+    Args:
+        input: any tensor
+        dim: dimension; all of them by default
+        keepdim: whether it stays, with extent 1
+        dtype: type to convert to first; integers and booleans are multiplied in int64
+
+    >>> eg.prod(eg.tensor([[1, 2], [3, 4]]), dim=1)
+    tensor([ 2, 12])
+    """
 
 def put(input: _Tensor, index: _Tensor, source: _Tensor, accumulate: _bool = False, *, out: _Tensor | None = None) -> _Tensor:
-    """The elements with the given numbers replaced by, or added to, those of ``source``."""
+    """A copy with values written at places of the flattened tensor.
+
+    >>> eg.put(eg.zeros(2, 2), eg.tensor([0, 3]), eg.tensor([1.0, 2.0]))
+    tensor([[1., 0.],
+            [0., 2.]])
+    """
 
 def qr(input: _Tensor, some: _bool = True, *, out: _Tensor | None = None) -> _return_types.linalg_qr:
     """Orthonormal columns times an upper triangle; a full basis without ``some``."""
 
 def quantile(input: _Tensor, q: Any, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear', out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """What a fraction ``q`` of the elements is below, interpolated between neighbours."""
+    """The value below which a fraction ``q`` of the elements is.
+
+    Args:
+        input: floating-point tensor
+        q: number or one-dimensional tensor of numbers in [0, 1]
+        dim: dimension; ``None`` for all elements
+        keepdim: whether it stays, with extent 1
+        interpolation: between two elements: ``linear``, ``lower``, ``higher``, ``midpoint``,
+            ``nearest``
+
+    >>> eg.quantile(eg.tensor([1.0, 2.0, 3.0, 4.0]), eg.tensor([0.25, 0.5]))
+    tensor([1.7500, 2.5000])
+    """
 
 def rad2deg(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Radians in degrees."""
+    """Radians as degrees: ``x * 180 / pi``.
+
+    >>> eg.rad2deg(eg.tensor([1.0]))
+    tensor([57.2958])
+    """
 
 def rand(*sizes: _int | Sequence[_int], generator: _Generator | None = None, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] = ...) -> _Tensor:
-    """Uniform in [0, 1)."""
+    """Uniform random numbers in ``[0, 1)``.
+
+    Args:
+        size: numbers, or one sequence of them
+        generator: source of randomness, that of the thread by default
+        dtype: floating-point or complex type
+        requires_grad: whether ``backward`` accumulates a gradient for it
+
+    With the same seed the numbers are PyTorch's (``manual_seed``).
+
+    >>> _ = eg.manual_seed(0)
+    >>> eg.rand(3)
+    tensor([0.4963, 0.7682, 0.0885])
+    """
 
 def rand_like(input: _Tensor, *, generator: _Generator | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormat | None = None) -> _Tensor:
-    """Uniform in [0, 1). In the shape and type of a tensor."""
+    """Uniform random numbers in the shape and type of another tensor.
+
+    >>> eg.rand_like(eg.ones(2, 3)).shape
+    evergrad.Size([2, 3])
+    """
 
 @overload
 def randint(high: _int, size: _int | Sequence[_int], *, out: _Tensor | None=None, generator: _Generator | None=None, dtype: _dtype | None=None, device: Device | str | _int | None=None, layout: Layout | None=None, requires_grad: _bool=False, pin_memory: _bool=False) -> _Tensor:
-    """``randint(low, high, size)``: integers from ``low`` (or 0) up to ``high`` - 1."""
+    """Random integers from ``low`` (0 by default) up to, not including, ``high``.
+
+    ``randint(high, size)`` or ``randint(low, high, size)``; int64 by default.
+
+    >>> _ = eg.manual_seed(0)
+    >>> eg.randint(0, 10, (4,))
+    tensor([4, 9, 3, 0])
+    """
 @overload
 def randint(low: _int, high: _int, size: _int | Sequence[_int], *, out: _Tensor | None=None, generator: _Generator | None=None, dtype: _dtype | None=None, device: Device | str | _int | None=None, layout: Layout | None=None, requires_grad: _bool=False, pin_memory: _bool=False) -> _Tensor:
-    """``randint(low, high, size)``: integers from ``low`` (or 0) up to ``high`` - 1."""
+    """Random integers from ``low`` (0 by default) up to, not including, ``high``.
+
+    ``randint(high, size)`` or ``randint(low, high, size)``; int64 by default.
+
+    >>> _ = eg.manual_seed(0)
+    >>> eg.randint(0, 10, (4,))
+    tensor([4, 9, 3, 0])
+    """
 
 @overload
 def randint_like(input: _Tensor, high: _int, *, generator: _Generator | None=None, dtype: _dtype | None=None, device: Device | str | _int | None=None, layout: Layout | None=None, requires_grad: _bool=False, pin_memory: _bool=False, memory_format: MemoryFormat | None=None) -> _Tensor:
-    """``randint_like(input, low, high)``: integers in the shape and type of a tensor."""
+    """Random integers in the shape and type of another tensor.
+
+    >>> eg.randint_like(eg.ones(2, 3), 5).shape
+    evergrad.Size([2, 3])
+    """
 @overload
 def randint_like(input: _Tensor, low: _int, high: _int, *, generator: _Generator | None=None, dtype: _dtype | None=None, device: Device | str | _int | None=None, layout: Layout | None=None, requires_grad: _bool=False, pin_memory: _bool=False, memory_format: MemoryFormat | None=None) -> _Tensor:
-    """``randint_like(input, low, high)``: integers in the shape and type of a tensor."""
+    """Random integers in the shape and type of another tensor.
+
+    >>> eg.randint_like(eg.ones(2, 3), 5).shape
+    evergrad.Size([2, 3])
+    """
 
 def randn(*sizes: _int | Sequence[_int], generator: _Generator | None = None, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] = ...) -> _Tensor:
-    """Normal with mean 0 and variance 1."""
+    """Random numbers of the standard normal distribution.
+
+    Args:
+        size: numbers, or one sequence of them
+        generator: source of randomness, that of the thread by default
+        dtype: floating-point or complex type
+        requires_grad: whether ``backward`` accumulates a gradient for it
+
+    With the same seed the numbers are PyTorch's.
+
+    >>> _ = eg.manual_seed(0)
+    >>> eg.randn(3)
+    tensor([ 1.5410, -0.2934, -2.1788])
+    """
 
 def randn_like(input: _Tensor, *, generator: _Generator | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormat | None = None) -> _Tensor:
-    """Normal with mean 0 and variance 1. In the shape and type of a tensor."""
+    """Normal random numbers in the shape and type of another tensor.
+
+    >>> eg.randn_like(eg.ones(2, 3)).shape
+    evergrad.Size([2, 3])
+    """
 
 def randperm(n: _int, *, generator: _Generator | None = None, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
-    """The integers below ``n`` in random order."""
+    """The numbers 0 to ``n - 1`` in random order.
+
+    >>> _ = eg.manual_seed(0)
+    >>> eg.randperm(4)
+    tensor([0, 1, 3, 2])
+    """
 
 def range(start: Any = 0, end: Any = None, step: Any = 1, *, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
-    """Numbers from ``start`` to ``end`` inclusive; ``arange`` is the one to use."""
+    """Numbers from ``start`` up to and including ``end``; :func:`arange` is preferred.
+
+    >>> eg.arange(1, 4)
+    tensor([1, 2, 3])
+    """
 
 def ravel(input: _Tensor) -> _Tensor:
-    """All elements in one dimension."""
+    """All elements in one dimension: a view if contiguous, else a copy.
+
+    >>> eg.ravel(eg.tensor([[1, 2], [3, 4]]))
+    tensor([1, 2, 3, 4])
+    """
 
 def real(input: _Tensor) -> _Tensor:
-    """The real part as a view; real tensors as they are."""
+    """A view of the real parts.
+
+    >>> eg.real(eg.tensor([1 + 2j]))
+    tensor([1.])
+    """
 
 def reciprocal(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """1 / x"""
+    """``1 / x``; integers give floats.
+
+    >>> eg.reciprocal(eg.tensor([2.0, 4.0]))
+    tensor([0.5000, 0.2500])
+    """
 
 def relu(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """max(x, 0); slope 0 at 0."""
+    """``max(x, 0)``; the derivative at zero is zero.
+
+    >>> eg.relu(eg.tensor([-1.0, 0.0, 2.0]))
+    tensor([0., 0., 2.])
+    """
 
 def relu_(input: _Tensor) -> _Tensor:
     """``relu`` in place."""
 
 def remainder(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """What division leaves over, with the divisor's sign."""
+    """What division leaves, with the sign of the divisor: Python's ``%``.
+
+    Args:
+        input: tensor or number
+        other: tensor or number, the divisor; shapes broadcast
+
+    >>> eg.remainder(eg.tensor([5, -5]), 3)
+    tensor([2, 1])
+    """
 
 def renorm(input: _Tensor, p: _float, dim: _int, maxnorm: _float, *, out: _Tensor | None = None) -> _Tensor:
-    """The slices along a dimension, each scaled down to the norm ``maxnorm`` if it has more."""
+    """Slices along ``dim`` scaled down to a ``p``-norm of at most ``maxnorm``.
+
+    >>> eg.renorm(eg.tensor([[3.0, 4.0], [0.3, 0.4]]), p=2, dim=0, maxnorm=1.0)
+    tensor([[0.6000, 0.8000],
+            [0.3000, 0.4000]])
+    """
 
 def repeat_interleave(input: _Tensor, repeats: Any = None, dim: _int | None = None, *, output_size: _int | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """Each element several times in a row; alone, ``input`` says how often each number occurs."""
+    """Each element repeated.
+
+    Args:
+        input: any tensor
+        repeats: how often, one number or one per slice
+        dim: dimension; without one the flattened tensor
+        output_size: the extent of the result, if known
+
+    >>> eg.repeat_interleave(eg.tensor([1, 2]), 2)
+    tensor([1, 1, 2, 2])
+    >>> eg.repeat_interleave(eg.tensor([1, 2]), eg.tensor([3, 1]))
+    tensor([1, 1, 1, 2])
+    """
 
 def reshape(input: _Tensor, *args: _int | Sequence[_int], shape: _int | Sequence[_int] | None=None) -> _Tensor:
-    """Another shape; a view where the strides allow it, else a copy."""
+    """The same elements in another shape: a view where strides allow, else a copy.
+
+    Args:
+        input: any tensor
+        shape: sizes, as numbers or one sequence; one may be -1 and follows from the others
+
+    >>> eg.arange(6).reshape(2, -1)
+    tensor([[0, 1, 2],
+            [3, 4, 5]])
+    """
 
 def resolve_conj(input: _Tensor) -> _Tensor:
     """The tensor itself: conjugation is never put off."""
@@ -1445,22 +3405,65 @@ def resolve_neg(input: _Tensor) -> _Tensor:
     """The tensor itself: negation is never put off."""
 
 def result_type(tensor1: Any, tensor2: Any) -> _dtype:
-    """The element type in which two tensors or numbers meet."""
+    """The element type that arithmetic of two operands gives.
+
+    >>> eg.result_type(eg.tensor([1]), 1.0)
+    evergrad.float32
+    """
 
 def rms_norm(input: _Tensor, normalized_shape: Any, weight: _Tensor | None = None, eps: _float | None = None) -> _Tensor:
-    """Divided by the root of the mean square over the last dimensions, then scaled."""
+    """Each example divided by the root of its mean square over its last dimensions.
+
+    Args:
+        input: (..., *normalized_shape)
+        normalized_shape: extents of the last dimensions
+        weight: factor of that shape, or none
+        eps: added to the mean square; the resolution of the type by default
+
+    >>> F.rms_norm(eg.tensor([[3.0, 4.0]]), (2,))
+    tensor([[0.8485, 1.1314]])
+    """
 
 def roll(input: _Tensor, shifts: _int | Sequence[_int], dims: _int | Sequence[_int] | None = None) -> _Tensor:
-    """Shifted around: along dimensions, or through the flattened tensor."""
+    """The elements moved along dimensions; what leaves at one end enters at the other.
+
+    Args:
+        input: any tensor
+        shifts: how far, one number per dimension
+        dims: dimensions; without them the flattened tensor is moved
+
+    >>> eg.roll(eg.tensor([1, 2, 3, 4]), 1)
+    tensor([4, 1, 2, 3])
+    """
 
 def rot90(input: _Tensor, k: _int = 1, dims: Sequence[_int] = ...) -> _Tensor:
-    """A plane rotated ``k`` times by 90 degrees, from the first of ``dims`` towards the second."""
+    """The plane of two dimensions turned by 90 degrees, ``k`` times.
+
+    >>> eg.rot90(eg.tensor([[1, 2], [3, 4]]))
+    tensor([[2, 4],
+            [1, 3]])
+    """
 
 def round(input: _Tensor, *, decimals: _int = 0, out: _Tensor | None = None) -> _Tensor:
-    """Rounded to ``decimals`` places, ties to even."""
+    """Rounded to the nearest number, halves to the even one.
+
+    Args:
+        input: any real tensor
+        decimals: digits behind the point that stay; negative rounds to tens, hundreds, ...
+
+    >>> eg.round(eg.tensor([0.5, 1.5, 2.4]))
+    tensor([0., 2., 2.])
+    >>> eg.round(eg.tensor([1.2345]), decimals=2)
+    tensor([1.2300])
+    """
 
 def row_stack(tensors: Sequence[_Tensor] | _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Below each other: along the first dimension, vectors as rows."""
+    """Tensors below each other: rows of a matrix.
+
+    >>> eg.vstack([eg.tensor([1, 2]), eg.tensor([3, 4])])
+    tensor([[1, 2],
+            [3, 4]])
+    """
 
 def rrelu(input: _Tensor, lower: _float = 0.125, upper: _float = 0.3333333333333333, training: _bool = False, inplace: _bool = False) -> _Tensor:
     """``leaky_relu`` whose slope is drawn for each element while training, else in the middle."""
@@ -1469,90 +3472,247 @@ def rrelu_(input: _Tensor, lower: _float = 0.125, upper: _float = 0.333333333333
     """``rrelu`` in place."""
 
 def rsqrt(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """1 / sqrt(x)"""
+    """The reciprocal of the square root: ``1 / sqrt(x)``.
+
+    >>> eg.rsqrt(eg.tensor([4.0, 0.25]))
+    tensor([0.5000, 2.0000])
+    """
 
 def rsub(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
-    """``other - alpha * input``"""
+    """The difference the other way round: ``other - alpha * input``.
+
+    Args:
+        input: tensor or number
+        other: tensor or number; shapes broadcast
+        alpha: factor of ``input``
+
+    >>> eg.rsub(eg.tensor([1.0, 2.0]), 10)
+    tensor([9., 8.])
+    """
 
 def scalar_tensor(s: Any, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
-    """A number as a 0-d tensor."""
+    """A tensor without dimensions.
+
+    >>> eg.scalar_tensor(2.5)
+    tensor(2.5000)
+    """
 
 def scatter(input: _Tensor, dim: _int, index: _Tensor, src: Any = None, *, value: _Tensor | _complex | np.generic | None = None, reduce: str | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """``src``, or one number, written (or added, or multiplied in) at places of a dimension."""
+    """A copy of ``input`` with values of ``src`` written at ``index`` along a dimension.
+
+    Args:
+        input: any tensor
+        dim: dimension to write along
+        index: int64, as many dimensions as ``input``
+        src: tensor of values, or a number
+        value: a number, in place of ``src``
+        reduce: ``"add"`` or ``"multiply"`` to combine with what is there
+
+    Where an index occurs twice the last value stays.
+
+    >>> eg.scatter(eg.zeros(2, 3), 1, eg.tensor([[2], [0]]), 5.0)
+    tensor([[0., 0., 5.],
+            [5., 0., 0.]])
+    """
 
 def scatter_add(input: _Tensor, dim: _int, index: _Tensor, src: _Tensor, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """``src`` added at places of a dimension."""
+    """A copy of ``input`` with values of ``src`` added at ``index`` along a dimension.
+
+    Args:
+        input: any tensor
+        dim: dimension
+        index: int64; repeated indices add up
+        src: tensor of values
+
+    >>> eg.scatter_add(eg.zeros(3), 0, eg.tensor([0, 0, 2]), eg.tensor([1.0, 2.0, 3.0]))
+    tensor([3., 0., 3.])
+    """
 
 def scatter_reduce(input: _Tensor, dim: _int, index: _Tensor, src: _Tensor, reduce: str, *, include_self: _bool = True, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """``src`` folded in at places of a dimension: sum, prod, mean, amax or amin."""
+    """A copy of ``input`` with values of ``src`` combined at ``index``.
+
+    Args:
+        input: any tensor
+        dim: dimension
+        index: int64
+        src: tensor of values
+        reduce: ``"sum"``, ``"prod"``, ``"mean"``, ``"amax"`` or ``"amin"``
+        include_self: whether the elements of ``input`` take part
+
+    >>> eg.scatter_reduce(eg.zeros(2), 0, eg.tensor([0, 0, 1]), eg.tensor([1.0, 3.0, 2.0]), "amax")
+    tensor([3., 2.])
+    """
 
 def searchsorted(sorted_sequence: _Tensor, input: _Tensor | _complex | np.generic, *, out_int32: _bool = False, right: _bool = False, side: str | None = None, sorter: _Tensor | None = None, out: _Tensor | None = None) -> _Tensor:
-    """Where each value would stand in the sorted last dimension of ``sorted_sequence``: before
-    equal elements, or after them with ``right=True``.
+    """Where each value would be inserted into a sorted sequence.
+
+    Args:
+        sorted_sequence: sorted along its last dimension
+        input: values
+        out_int32: whether the result is int32 in place of int64
+        right: behind equal elements in place of before them
+        side: ``"left"`` or ``"right"``, the same in words
+        sorter: indices that sort the sequence
+
+    >>> eg.searchsorted(eg.tensor([1, 3, 5]), eg.tensor([0, 3, 9]))
+    tensor([0, 1, 3])
     """
 
 def select(input: _Tensor, dim: _int, index: _int) -> _Tensor:
-    """One index of one dimension, which disappears."""
+    """A view of one slice along a dimension, which disappears: ``x[:, index]``.
+
+    >>> eg.select(eg.tensor([[1, 2], [3, 4]]), 1, 0)
+    tensor([1, 3])
+    """
 
 def select_copy(input: _Tensor, dim: _int, index: _int, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``select`` gives."""
 
 def select_scatter(input: _Tensor, src: _Tensor, dim: _int, index: _int) -> _Tensor:
-    """A copy with one index of a dimension replaced."""
+    """A copy with ``src`` in the place of one slice along ``dim``.
+
+    >>> eg.select_scatter(eg.zeros(2, 2), eg.ones(2), 0, 1)
+    tensor([[0., 0.],
+            [1., 1.]])
+    """
 
 def selu(input: _Tensor, inplace: _bool = False) -> _Tensor:
-    """``elu`` scaled so that deep networks keep mean and variance."""
+    """:func:`elu` scaled so that activations keep mean 0 and variance 1.
+
+    >>> F.selu(eg.tensor([-1.0, 1.0]))
+    tensor([-1.1113,  1.0507])
+    """
 
 def selu_(input: _Tensor) -> _Tensor:
     """``selu`` in place."""
 
 def set_default_dtype(d: Any) -> None:
-    """Choose the element type of floats made from Python numbers."""
+    """Set the element type that floats get: float32 at the start.
+
+    >>> eg.set_default_dtype(eg.float32)
+    """
 
 def set_default_tensor_type(t: Any) -> None:
     """The old form of ``set_default_dtype``: takes ``"torch.DoubleTensor"`` and the like."""
 
 def sgn(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """z / |z|, and 0 at 0."""
+    """The sign, and of a complex number ``x / |x|``.
+
+    >>> eg.sgn(eg.tensor([3 + 4j, 0j]))
+    tensor([0.6000+0.8000j, 0.0000+0.0000j])
+    """
 
 def sigmoid(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """1 / (1 + exp(-x))"""
+    """The logistic function ``1 / (1 + exp(-x))``, between 0 and 1.
+
+    >>> eg.sigmoid(eg.tensor([-1.0, 0.0, 1.0]))
+    tensor([0.2689, 0.5000, 0.7311])
+    """
 
 def sign(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """-1, 0 or 1."""
+    """-1, 0 or 1, as the sign says; the derivative is zero everywhere.
+
+    >>> eg.sign(eg.tensor([-2.0, 0.0, 3.0]))
+    tensor([-1.,  0.,  1.])
+    """
 
 def signbit(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Negative, or -0.0."""
+    """Whether the sign bit is set; negative zero has it.
+
+    >>> eg.signbit(eg.tensor([-0.0, 0.0, -3.0]))
+    tensor([ True, False,  True])
+    """
 
 def sin(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The sine."""
+    """The sine of an angle in radians.
+
+    >>> eg.sin(eg.tensor([0.0, eg.pi / 2]))
+    tensor([0., 1.])
+    """
 
 def sinc(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """sin(pi x) / (pi x), and 1 at 0."""
+    """``sin(pi x) / (pi x)``, 1 at zero.
+
+    >>> eg.sinc(eg.tensor([0.0, 0.5]))
+    tensor([1.0000, 0.6366])
+    """
 
 def sinh(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The hyperbolic sine."""
+    """The hyperbolic sine ``(exp(x) - exp(-x)) / 2``.
+
+    >>> eg.sinh(eg.tensor([0.0, 1.0]))
+    tensor([0.0000, 1.1752])
+    """
 
 def slice_copy(input: _Tensor, dim: _int = 0, start: _int | None = None, end: _int | None = None, step: _int = 1, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``slice`` gives."""
 
 def slice_scatter(input: _Tensor, src: _Tensor, dim: _int = 0, start: _int | None = None, end: _int | None = None, step: _int = 1) -> _Tensor:
-    """A copy with a slice of a dimension replaced."""
+    """A copy with ``src`` in the place of ``input[start:end:step]`` along ``dim``.
+
+    >>> eg.slice_scatter(eg.zeros(4), eg.ones(2), 0, 1, 3)
+    tensor([0., 1., 1., 0.])
+    """
 
 def slogdet(input: _Tensor, *, out: _Tensor | None = None) -> _return_types.linalg_slogdet:
-    """The sign of each determinant (a complex number of size 1) and the logarithm of its size."""
+    """Sign and logarithm of the absolute value of the determinant.
+
+    >>> eg.slogdet(-3 * eg.eye(1))
+    evergrad.return_types.slogdet(
+    sign=tensor(-1.),
+    logabsdet=tensor(1.0986))
+    """
 
 def smm(input: _Tensor, mat: _Tensor) -> _Tensor:
     """The product of a sparse and a dense matrix, as a sparse tensor."""
 
 def softmax(input: _Tensor, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """Exponentials along a dimension, divided by their sum."""
+    """Probabilities along a dimension: ``exp(x_i) / sum_j exp(x_j)``.
+
+    Args:
+        input: scores, any shape, floating point
+        dim: the dimension along which the result sums to 1
+        dtype: type to convert the scores to first
+
+    The maximum is subtracted first, so that large scores do not overflow. To take logarithms of the
+    result use :func:`log_softmax`, and for a classification loss :func:`nn.functional.cross_entropy`,
+    which takes the scores themselves.
+
+    >>> eg.softmax(eg.tensor([1.0, 2.0, 3.0]), dim=0)
+    tensor([0.0900, 0.2447, 0.6652])
+    >>> eg.softmax(eg.zeros(2, 4), dim=1).sum(dim=1)
+    tensor([1., 1.])
+    """
 
 def sort(input: _Tensor, dim: _int = -1, descending: _bool = False, stable: _bool | None = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _return_types.sort:
-    """A dimension in order, and where each element came from."""
+    """The elements in order along a dimension, and where they were.
+
+    Args:
+        input: any real tensor
+        dim: dimension, the last by default
+        descending: largest first
+        stable: whether equal elements keep their order
+
+    Returns a named tuple ``(values, indices)``. NaN counts as largest.
+
+    >>> values, indices = eg.sort(eg.tensor([3.0, 1.0, 2.0]))
+    >>> values, indices
+    (tensor([1., 2., 3.]), tensor([1, 2, 0]))
+    """
 
 def split(tensor: _Tensor, split_size_or_sections: Any, dim: _int = 0, *, axis: _int | Sequence[_int] | None = ...) -> tuple[_Tensor, ...]:
-    """Parts of one size (the last may be smaller), or of the sizes given."""
+    """Views of parts along a dimension.
+
+    Args:
+        tensor: any tensor
+        split_size_or_sections: the size of each part (the last may be smaller), or a list of sizes
+        dim: dimension
+
+    >>> [part.tolist() for part in eg.split(eg.arange(5), 2)]
+    [[0, 1], [2, 3], [4]]
+    >>> [part.tolist() for part in eg.split(eg.arange(5), [1, 4])]
+    [[0], [1, 2, 3, 4]]
+    """
 
 def split_copy(tensor: _Tensor, split_size_or_sections: Any, dim: _int = 0, *, out: _Tensor | None = None) -> tuple[_Tensor, ...]:
     """A copy of what ``split`` gives."""
@@ -1567,37 +3727,121 @@ def spmm(input: _Tensor, mat2: _Tensor, *, out: _Tensor | None = None) -> _Tenso
     """The product of two matrices: another name of ``mm``."""
 
 def sqrt(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The square root."""
+    """The square root; NaN below zero.
+
+    The derivative ``1 / (2 sqrt(x))`` is infinite at zero.
+
+    >>> eg.sqrt(eg.tensor([4.0, 2.0, -1.0]))
+    tensor([2.0000, 1.4142,    nan])
+    """
 
 def square(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """x * x"""
+    """The square ``x * x``.
+
+    >>> eg.square(eg.tensor([-1.0, 2.0]))
+    tensor([1., 4.])
+    """
 
 def squeeze(input: _Tensor, dim: _int | Sequence[_int] | None = None) -> _Tensor:
-    """Without singleton dimensions: all, or those named."""
+    """A view without dimensions of extent 1: all of them, or those named.
+
+    >>> eg.squeeze(eg.zeros(2, 1, 3, 1)).shape
+    evergrad.Size([2, 3])
+    >>> eg.squeeze(eg.zeros(2, 1, 3, 1), dim=1).shape
+    evergrad.Size([2, 3, 1])
+    """
 
 def squeeze_copy(input: _Tensor, dim: _int | Sequence[_int] | None = None, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``squeeze`` gives."""
 
 def stack(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor | None = None) -> _Tensor:
-    """Tensors of one shape along a new dimension."""
+    """Tensors of the same shape along a new dimension.
+
+    >>> eg.stack([eg.tensor([1, 2]), eg.tensor([3, 4])], dim=1)
+    tensor([[1, 3],
+            [2, 4]])
+    """
 
 def std(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """The square root of the variance."""
+    """The standard deviation: the square root of :func:`var`, with the same arguments.
+
+    >>> eg.std(eg.tensor([1.0, 2.0, 4.0]))
+    tensor(1.5275)
+    """
 
 def std_mean(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> tuple[_Tensor, _Tensor]:
-    """The standard deviation and the mean."""
+    """Standard deviation and mean in one pass: ``(std, mean)``. Arguments as :func:`var`.
+
+    >>> eg.std_mean(eg.tensor([1.0, 2.0, 4.0]))
+    (tensor(1.5275), tensor(2.3333))
+    """
 
 def stft(input: _Tensor, n_fft: _int, hop_length: _int | None = None, win_length: _int | None = None, window: _Tensor | None = None, center: _bool = True, pad_mode: str = 'reflect', normalized: _bool = False, onesided: _bool | None = None, return_complex: _bool | None = None) -> _Tensor:
-    """The spectra of pieces of ``n_fft`` points every ``hop_length``, as columns."""
+    """The short-time Fourier transform: spectra of overlapping windows.
+
+    Args:
+        input: (T) or (B, T)
+        n_fft: length of each transform
+        hop_length: samples between windows, ``n_fft // 4`` by default
+        win_length: length of the window, ``n_fft`` by default
+        window: its values, ones by default
+        center: whether the signal is padded so that window ``t`` is centred at ``t * hop_length``
+        pad_mode: how it is padded
+        normalized: whether to divide by the root of ``n_fft``
+        onesided: whether mirrored frequencies are left off; true for real signals by default
+        return_complex: must be true for real signals
+
+    Returns (B, frequencies, windows), complex.
+
+    >>> eg.stft(eg.zeros(64), 16, window=eg.ones(16), return_complex=True).shape
+    evergrad.Size([9, 17])
+    """
 
 def sub(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
-    """``input - alpha * other``"""
+    """The difference ``input - alpha * other``, element by element.
+
+    Args:
+        input: tensor or number
+        other: tensor or number; shapes broadcast
+        alpha: factor of ``other``
+
+    >>> eg.sub(eg.tensor([5, 7]), eg.tensor([1, 2]), alpha=2)
+    tensor([3, 3])
+    """
 
 def subtract(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
-    """``input - alpha * other``"""
+    """The difference ``input - alpha * other``, element by element.
+
+    Args:
+        input: tensor or number
+        other: tensor or number; shapes broadcast
+        alpha: factor of ``other``
+
+    >>> eg.sub(eg.tensor([5, 7]), eg.tensor([1, 2]), alpha=2)
+    tensor([3, 3])
+    """
 
 def sum(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """The sum over all or the given dimensions; integers are summed in int64."""
+    """The sum of all elements, or along dimensions.
+
+    Args:
+        input: any tensor
+        dim: dimension or dimensions to sum over; all of them by default
+        keepdim: whether they stay, with extent 1
+        dtype: type to convert to first; integers and booleans are summed in int64
+
+    Floats are summed in blocks, so the error grows with the logarithm of the count, and the result does
+    not depend on the number of threads. ``axis`` and ``keepdims`` are accepted too.
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> x.sum()
+    tensor(10.)
+    >>> x.sum(dim=0)
+    tensor([4., 6.])
+    >>> x.sum(dim=1, keepdim=True)
+    tensor([[3.],
+            [7.]])
+    """
 
 def svd(input: _Tensor, some: _bool = True, compute_uv: _bool = True, *, out: _Tensor | None = None) -> _return_types.linalg_svd:
     """``input = U diag(S) V^H``; without ``some`` full bases, without ``compute_uv`` zeros."""
@@ -1608,126 +3852,312 @@ def svd_lowrank(A: _Tensor, q: _int | None = 6, niter: _int | None = 2, M: _Tens
     """
 
 def swapaxes(input: _Tensor, axis0: _int, axis1: _int) -> _Tensor:
-    """Two dimensions exchanged."""
+    """A view with two dimensions exchanged: :func:`transpose`.
+
+    >>> eg.swapaxes(eg.zeros(2, 3), 0, 1).shape
+    evergrad.Size([3, 2])
+    """
 
 def swapdims(input: _Tensor, dim0: _int, dim1: _int) -> _Tensor:
-    """Two dimensions exchanged."""
+    """A view with two dimensions exchanged.
+
+    >>> eg.transpose(eg.zeros(2, 3, 4), 0, 2).shape
+    evergrad.Size([4, 3, 2])
+    """
 
 def t(input: _Tensor) -> _Tensor:
-    """The transpose of a matrix; vectors and scalars as they are."""
+    """The transpose of a matrix; a vector stays as it is.
+
+    >>> eg.t(eg.tensor([[1, 2], [3, 4]]))
+    tensor([[1, 3],
+            [2, 4]])
+    """
 
 def t_copy(input: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> Any:
     """A copy of what ``t`` gives."""
 
 def take(input: _Tensor, index: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The elements with the given numbers, counted through the whole tensor."""
+    """Elements at places of the flattened tensor, in the shape of ``index``.
+
+    >>> eg.take(eg.tensor([[1, 2], [3, 4]]), eg.tensor([0, 3]))
+    tensor([1, 4])
+    """
 
 def take_along_dim(input: _Tensor, indices: _Tensor, dim: _int | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
-    """``gather`` with broadcasting; without ``dim`` through the flattened tensor."""
+    """:func:`gather` whose index broadcasts; goes with ``argsort`` and ``argmax``.
+
+    >>> x = eg.tensor([[3, 1, 2]])
+    >>> eg.take_along_dim(x, x.argsort(dim=1), dim=1)
+    tensor([[1, 2, 3]])
+    """
 
 def tan(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The tangent."""
+    """The tangent of an angle in radians.
+
+    >>> eg.tan(eg.tensor([0.0, 1.0]))
+    tensor([0.0000, 1.5574])
+    """
 
 def tanh(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent, between -1 and 1.
+
+    >>> eg.tanh(eg.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.7616,  0.0000,  0.7616])
+    """
 
 def tensor(data: Any, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
-    """A tensor with a copy of the data: a number, a nested list, an array, another tensor."""
+    """A tensor of its own memory from numbers, nested lists, arrays or tensors.
+
+    Args:
+        data: numbers; the element type follows from them (floats give the default type, float32)
+        dtype: element type
+        device: only the CPU
+        requires_grad: whether ``backward`` accumulates a gradient for it
+        pin_memory: accepted, has no effect
+
+    The data is always copied; :func:`as_tensor` and :func:`from_numpy` share memory.
+
+    >>> eg.tensor([[1, 2], [3, 4]])
+    tensor([[1, 2],
+            [3, 4]])
+    >>> eg.tensor([1.0, 2.5], dtype=eg.float64)
+    tensor([1.0000, 2.5000], dtype=evergrad.float64)
+    """
 
 def tensor_split(input: _Tensor, indices_or_sections: Any = None, dim: _int = 0, *, indices: Any = None, sections: _int | None = None, axis: _int | Sequence[_int] | None = ...) -> tuple[_Tensor, ...]:
-    """Parts that differ in size by one at most, or between the indices given."""
+    """Views of parts: their number, or the indices at which to cut.
+
+    >>> [part.tolist() for part in eg.tensor_split(eg.arange(5), 2)]
+    [[0, 1, 2], [3, 4]]
+    >>> [part.tolist() for part in eg.tensor_split(eg.arange(5), (1, 3))]
+    [[0], [1, 2], [3, 4]]
+    """
 
 def tensordot(a: _Tensor, b: _Tensor, dims: _int | Sequence[_int] | None = 2, *, out: _Tensor | None = None) -> _Tensor:
-    """The sum over pairs of dimensions: ``dims`` many last with first, or as two lists."""
+    """The sum over pairs of dimensions: the last ``dims`` of ``a`` with the first of
+    ``b``, or two lists.
+
+    >>> eg.tensordot(eg.ones(2, 3, 4), eg.ones(3, 4, 5), dims=2).shape
+    evergrad.Size([2, 5])
+    """
 
 def threshold(input: _Tensor, threshold: _float, value: _float, *, out: _Tensor | None = None) -> _Tensor:
-    """``input`` where it is greater than ``threshold``, ``value`` elsewhere."""
+    """The elements above ``threshold``; all others become ``value``.
+
+    >>> eg.threshold(eg.tensor([0.5, 2.0]), 1.0, 0.0)
+    tensor([0., 2.])
+    """
 
 def threshold_(input: _Tensor, threshold: _float, value: _float) -> _Tensor:
     """``threshold`` in place."""
 
 def tile(input: _Tensor, *args: _int | Sequence[_int], dims: _int | Sequence[_int] | None=None) -> _Tensor:
-    """The whole tensor several times along its last dimensions, or along new ones in front."""
+    """The whole tensor repeated, ``dims`` times in each dimension.
+
+    >>> eg.tile(eg.tensor([1, 2]), (2, 2))
+    tensor([[1, 2, 1, 2],
+            [1, 2, 1, 2]])
+    """
 
 def topk(input: _Tensor, k: _int, dim: _int = -1, largest: _bool = True, sorted: _bool = True, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _return_types.topk:
-    """The ``k`` largest (or smallest) along a dimension, in order, and where they stand."""
+    """The ``k`` largest elements along a dimension, and where they are.
+
+    Args:
+        input: any real tensor
+        k: how many
+        dim: dimension, the last by default
+        largest: ``False`` for the smallest
+        sorted: whether they come in order
+
+    Returns a named tuple ``(values, indices)``; the gradient goes to the chosen elements.
+
+    >>> eg.topk(eg.tensor([3.0, 1.0, 4.0, 2.0]), 2)
+    evergrad.return_types.topk(
+    values=tensor([4., 3.]),
+    indices=tensor([2, 0]))
+    """
 
 def trace(input: _Tensor) -> _Tensor:
-    """The sum of a matrix's diagonal."""
+    """The sum of the main diagonal of a matrix.
+
+    >>> eg.trace(eg.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor(5.)
+    """
 
 def transpose(input: _Tensor, dim0: _int, dim1: _int) -> _Tensor:
-    """Two dimensions exchanged."""
+    """A view with two dimensions exchanged.
+
+    >>> eg.transpose(eg.zeros(2, 3, 4), 0, 2).shape
+    evergrad.Size([4, 3, 2])
+    """
 
 def transpose_copy(input: _Tensor, dim0: _int, dim1: _int, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``transpose`` gives."""
 
 def trapezoid(y: _Tensor, x: _Tensor | None = None, *, dx: _Tensor | _complex | np.generic = 1, dim: _int = -1) -> _Tensor:
-    """The integral along a dimension by the trapezoidal rule."""
+    """The integral by the trapezoidal rule along a dimension.
+
+    Args:
+        y: values
+        x: where they are; without it they are ``dx`` apart
+        dx: distance
+        dim: dimension
+
+    >>> eg.trapezoid(eg.tensor([0.0, 1.0, 2.0]), dx=0.5)
+    tensor(1.)
+    """
 
 def trapz(y: _Tensor, x: _Tensor | None = None, *, dx: _Tensor | _complex | np.generic = 1, dim: _int = -1) -> _Tensor:
-    """The integral along a dimension by the trapezoidal rule."""
+    """The integral by the trapezoidal rule along a dimension.
+
+    Args:
+        y: values
+        x: where they are; without it they are ``dx`` apart
+        dx: distance
+        dim: dimension
+
+    >>> eg.trapezoid(eg.tensor([0.0, 1.0, 2.0]), dx=0.5)
+    tensor(1.)
+    """
 
 def triangular_solve(input: _Tensor, A: _Tensor, upper: _bool = True, transpose: _bool = False, unitriangular: _bool = False) -> _return_types.triangular_solve:
     """``linalg.solve_triangular`` under its first name, and a copy of ``A``."""
 
 def tril(input: _Tensor, diagonal: _int = 0, *, out: _Tensor | None = None) -> _Tensor:
-    """The part on and below a diagonal; zeros elsewhere."""
+    """The lower triangle of matrices, zeros above diagonal number ``diagonal``.
+
+    >>> eg.tril(eg.ones(3, 3))
+    tensor([[1., 0., 0.],
+            [1., 1., 0.],
+            [1., 1., 1.]])
+    """
 
 def tril_indices(row: _int, col: _int, offset: _int = 0, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None) -> _Tensor:
-    """The places of a lower triangle: a row of row numbers, a row of column numbers."""
+    """Row and column numbers of a lower triangle, as a matrix of two rows.
+
+    >>> eg.tril_indices(2, 2)
+    tensor([[0, 1, 1],
+            [0, 0, 1]])
+    """
 
 def triu(input: _Tensor, diagonal: _int = 0, *, out: _Tensor | None = None) -> _Tensor:
-    """The part on and above a diagonal; zeros elsewhere."""
+    """The upper triangle of matrices, zeros below diagonal number ``diagonal``.
+
+    >>> eg.triu(eg.ones(3, 3), diagonal=1)
+    tensor([[0., 1., 1.],
+            [0., 0., 1.],
+            [0., 0., 0.]])
+    """
 
 def triu_indices(row: _int, col: _int, offset: _int = 0, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None) -> _Tensor:
-    """The places of an upper triangle: a row of row numbers, a row of column numbers."""
+    """Row and column numbers of an upper triangle, as a matrix of two rows.
+
+    >>> eg.triu_indices(2, 2)
+    tensor([[0, 0, 1],
+            [0, 1, 1]])
+    """
 
 def true_divide(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a / b"""
+    """The quotient ``input / other``; integers give floats.
+
+    >>> eg.true_divide(eg.tensor([1, 2]), 2)
+    tensor([0.5000, 1.0000])
+    """
 
 def trunc(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Rounded towards zero."""
+    """Rounded towards zero; the derivative is zero.
+
+    >>> eg.trunc(eg.tensor([1.7, -1.7]))
+    tensor([ 1., -1.])
+    """
 
 def typename(obj: Any) -> str:
     """The old name of a tensor's type, or the class of any other object."""
 
 def unbind(input: _Tensor, dim: _int = 0, *, axis: _int | Sequence[_int] | None = ...) -> tuple[_Tensor, ...]:
-    """Every index of a dimension by itself, without the dimension."""
+    """Views of all slices along a dimension, which disappears.
+
+    >>> [row.tolist() for row in eg.unbind(eg.tensor([[1, 2], [3, 4]]))]
+    [[1, 2], [3, 4]]
+    """
 
 def unbind_copy(input: _Tensor, dim: _int = 0, *, out: _Tensor | None = None) -> tuple[_Tensor, ...]:
     """A copy of what ``unbind`` gives."""
 
 def unflatten(input: _Tensor, dim: _int, sizes: _int | Sequence[_int]) -> _Tensor:
-    """One dimension split into several."""
+    """One dimension as several, of the given sizes; one may be -1.
+
+    >>> eg.unflatten(eg.zeros(6, 2), 0, (2, -1)).shape
+    evergrad.Size([2, 3, 2])
+    """
 
 def unfold_copy(input: _Tensor, dimension: _int, size: _int, step: _int, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``unfold`` gives."""
 
 @overload
 def unique(input: _Tensor, sorted: _bool=True, return_inverse: Literal[False]=False, return_counts: Literal[False]=False, dim: _int | None=None) -> _Tensor:
-    """The distinct elements (or slices of a dimension), in order; on request for each element its
-    place among them, and how often each occurs.
+    """The distinct elements.
+
+    Args:
+        input: any tensor
+        sorted: accepted; the result is always in order
+        return_inverse: also where each element is in the result
+        return_counts: also how often each occurs
+        dim: distinct slices along a dimension in place of elements
+
+    >>> eg.unique(eg.tensor([3, 1, 3, 2]), return_counts=True)
+    (tensor([1, 2, 3]), tensor([1, 1, 2]))
     """
 @overload
 def unique(input: _Tensor, sorted: _bool=True, *, return_inverse: _bool=False, return_counts: _bool=False, dim: _int | None=None) -> Any:
-    """The distinct elements (or slices of a dimension), in order; on request for each element its
-    place among them, and how often each occurs.
+    """The distinct elements.
+
+    Args:
+        input: any tensor
+        sorted: accepted; the result is always in order
+        return_inverse: also where each element is in the result
+        return_counts: also how often each occurs
+        dim: distinct slices along a dimension in place of elements
+
+    >>> eg.unique(eg.tensor([3, 1, 3, 2]), return_counts=True)
+    (tensor([1, 2, 3]), tensor([1, 1, 2]))
     """
 @overload
 def unique(input: _Tensor, sorted: _bool, return_inverse: _bool, return_counts: _bool=False, dim: _int | None=None) -> Any:
-    """The distinct elements (or slices of a dimension), in order; on request for each element its
-    place among them, and how often each occurs.
+    """The distinct elements.
+
+    Args:
+        input: any tensor
+        sorted: accepted; the result is always in order
+        return_inverse: also where each element is in the result
+        return_counts: also how often each occurs
+        dim: distinct slices along a dimension in place of elements
+
+    >>> eg.unique(eg.tensor([3, 1, 3, 2]), return_counts=True)
+    (tensor([1, 2, 3]), tensor([1, 1, 2]))
     """
 
 @overload
 def unique_consecutive(input: _Tensor, return_inverse: Literal[False]=False, return_counts: Literal[False]=False, dim: _int | None=None) -> _Tensor:
-    """The elements (or slices of a dimension) without those that equal the one before."""
+    """Runs of equal elements as one each.
+
+    >>> eg.unique_consecutive(eg.tensor([1, 1, 2, 1]))
+    tensor([1, 2, 1])
+    """
 @overload
 def unique_consecutive(input: _Tensor, return_inverse: _bool=False, return_counts: _bool=False, dim: _int | None=None) -> Any:
-    """The elements (or slices of a dimension) without those that equal the one before."""
+    """Runs of equal elements as one each.
+
+    >>> eg.unique_consecutive(eg.tensor([1, 1, 2, 1]))
+    tensor([1, 2, 1])
+    """
 
 def unravel_index(indices: _Tensor, shape: _int | Sequence[_int]) -> tuple[_Tensor, ...]:
-    """For each number of an element in an array of ``shape``, its place along every dimension."""
+    """Places in the flattened tensor as one index for each dimension.
+
+    >>> eg.unravel_index(eg.tensor([5]), (2, 3))
+    (tensor([1]), tensor([2]))
+    """
 
 def unsafe_chunk(input: _Tensor, chunks: _int, dim: _int = 0) -> tuple[_Tensor, ...]:
     """``chunk``, whose parts may be written in place."""
@@ -1739,31 +4169,72 @@ def unsafe_split_with_sizes(input: _Tensor, split_sizes: Sequence[_int], dim: _i
     """``split_with_sizes``, whose parts may be written in place."""
 
 def unsqueeze(input: _Tensor, dim: _int) -> _Tensor:
-    """With a new singleton dimension at ``dim``."""
+    """A view with a further dimension of extent 1 at ``dim``.
+
+    >>> eg.unsqueeze(eg.zeros(2, 3), 1).shape
+    evergrad.Size([2, 1, 3])
+    """
 
 def unsqueeze_copy(input: _Tensor, dim: _int, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``unsqueeze`` gives."""
 
 def vander(x: _Tensor, N: _int | None = None, increasing: _bool = False) -> _Tensor:
-    """The powers of a vector as columns, from the highest to the zeroth."""
+    """Powers of a vector as columns, the highest first unless ``increasing``.
+
+    >>> eg.vander(eg.tensor([1, 2, 3]))
+    tensor([[1, 1, 1],
+            [4, 2, 1],
+            [9, 3, 1]])
+    """
 
 def var(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
-    """The mean squared distance from the mean, with ``correction`` taken off the count."""
+    """The variance, of all elements or along dimensions.
+
+    Args:
+        input: floating-point or complex tensor
+        dim: dimension or dimensions; all of them by default
+        unbiased: whether to divide by ``N - 1`` in place of ``N``
+        keepdim: whether they stay, with extent 1
+        correction: the divisor is ``N - correction``; 1 by default
+
+    Computed as the mean squared deviation from the mean, which does not cancel for large means.
+
+    >>> eg.var(eg.tensor([1.0, 2.0, 4.0]))
+    tensor(2.3333)
+    >>> eg.var(eg.tensor([1.0, 2.0, 4.0]), correction=0)
+    tensor(1.5556)
+    """
 
 def var_mean(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> tuple[_Tensor, _Tensor]:
-    """The variance and the mean."""
+    """Variance and mean in one pass: a tuple ``(var, mean)``. Arguments as :func:`var`.
+
+    >>> eg.var_mean(eg.tensor([1.0, 2.0, 4.0]))
+    (tensor(2.3333), tensor(2.3333))
+    """
 
 def vdot(input: _Tensor, other: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """``dot`` with the first vector conjugated."""
+    """The dot product with the first vector conjugated.
+
+    >>> eg.vdot(eg.tensor([1j]), eg.tensor([1j]))
+    tensor(1.+0.j)
+    """
 
 def view_as_complex(input: _Tensor) -> _Tensor:
-    """A last dimension of (real, imaginary) as complex numbers."""
+    """Pairs of real numbers as a complex tensor, a view.
+
+    >>> eg.view_as_complex(eg.tensor([[1.0, 2.0]]))
+    tensor([1.+2.j])
+    """
 
 def view_as_complex_copy(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``view_as_complex`` gives."""
 
 def view_as_real(input: _Tensor) -> _Tensor:
-    """Complex numbers as a last dimension of (real, imaginary)."""
+    """A complex tensor as pairs of real numbers, a view with a last dimension of 2.
+
+    >>> eg.view_as_real(eg.tensor([1 + 2j]))
+    tensor([[1., 2.]])
+    """
 
 def view_as_real_copy(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``view_as_real`` gives."""
@@ -1772,26 +4243,81 @@ def view_copy(input: _Tensor, size: Sequence[_int] | dtypes.dtype, *, out: _Tens
     """A copy of what ``view`` gives."""
 
 def vsplit(input: _Tensor, indices_or_sections: Any) -> tuple[_Tensor, ...]:
-    """Parts below each other: of rows."""
+    """:func:`tensor_split` along the first dimension.
+
+    >>> [part.tolist() for part in eg.vsplit(eg.zeros(2, 1), 2)]
+    [[[0.0]], [[0.0]]]
+    """
 
 def vstack(tensors: Sequence[_Tensor] | _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """Below each other: along the first dimension, vectors as rows."""
+    """Tensors below each other: rows of a matrix.
+
+    >>> eg.vstack([eg.tensor([1, 2]), eg.tensor([3, 4])])
+    tensor([[1, 2],
+            [3, 4]])
+    """
 
 @overload
 def where(condition: _Tensor) -> tuple[_Tensor, ...]:
-    """``input`` where the condition holds, ``other`` elsewhere."""
+    """``input`` where the condition holds, ``other`` elsewhere.
+
+    Args:
+        condition: boolean tensor
+        input: tensor or number
+        other: tensor or number; all three shapes broadcast
+
+    With the condition alone: the places where it holds, as ``nonzero(as_tuple=True)`` gives them. The
+    gradient of a branch is zero where the other is taken, even if it would be NaN there.
+
+    >>> x = eg.tensor([-1.0, 2.0])
+    >>> eg.where(x > 0, x, 0.0)
+    tensor([0., 2.])
+    """
 @overload
 def where(condition: _Tensor, input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None=None) -> _Tensor:
-    """``input`` where the condition holds, ``other`` elsewhere."""
+    """``input`` where the condition holds, ``other`` elsewhere.
+
+    Args:
+        condition: boolean tensor
+        input: tensor or number
+        other: tensor or number; all three shapes broadcast
+
+    With the condition alone: the places where it holds, as ``nonzero(as_tuple=True)`` gives them. The
+    gradient of a branch is zero where the other is taken, even if it would be NaN there.
+
+    >>> x = eg.tensor([-1.0, 2.0])
+    >>> eg.where(x > 0, x, 0.0)
+    tensor([0., 2.])
+    """
 
 def xlogy(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
-    """a * log(b), and 0 where a is 0."""
+    """``input * log(other)``, and 0 where ``input`` is 0 (even if ``other`` is 0).
+
+    >>> eg.xlogy(eg.tensor([0.0, 3.0]), eg.tensor([0.0, 2.0]))
+    tensor([0.0000, 2.0794])
+    """
 
 def zeros(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormat | None = None, size: _int | Sequence[_int] = ...) -> _Tensor:
-    """Zero everywhere."""
+    """A tensor of zeros.
+
+    Args:
+        size: numbers, or one sequence of them
+
+        dtype: element type; the default type of floats if not given
+        device: only the CPU
+        requires_grad: whether ``backward`` accumulates a gradient for it
+
+    >>> eg.zeros(2, 3)
+    tensor([[0., 0., 0.],
+            [0., 0., 0.]])
+    """
 
 def zeros_like(input: _Tensor, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, memory_format: MemoryFormat | None = None, pin_memory: _bool = False) -> _Tensor:
-    """Zeros of the same shape and type."""
+    """Zeros of the shape and type of another tensor.
+
+    >>> eg.zeros_like(eg.tensor([1, 2]))
+    tensor([0, 0])
+    """
 
 def abs_(input: _Tensor) -> _Tensor:
     """In-place form of :func:`evergrad.abs`: writes the result to this tensor, returns it."""
@@ -1881,7 +4407,11 @@ def expm1_(input: _Tensor) -> _Tensor:
     """In-place form of :func:`evergrad.expm1`: writes the result to this tensor, returns it."""
 
 def fill_(self: _Tensor, value: _Tensor | _complex | np.generic) -> _Tensor:
-    """Write one number, or the element of a 0-d tensor, everywhere."""
+    """Set all elements to one number.
+
+    >>> eg.zeros(2).fill_(7)
+    tensor([7., 7.])
+    """
 
 def fix_(input: _Tensor) -> _Tensor:
     """In-place form of :func:`evergrad.fix`: writes the result to this tensor, returns it."""
@@ -1977,5 +4507,9 @@ def xlogy_(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | n
     """In-place form of :func:`evergrad.xlogy`: writes the result to this tensor, returns it."""
 
 def zero_(self: _Tensor) -> _Tensor:
-    """Write zeros everywhere."""
+    """Set all elements to zero.
+
+    >>> eg.ones(2).zero_()
+    tensor([0., 0.])
+    """
 

@@ -17,19 +17,47 @@ __all__ = [
 ]
 
 def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
-    """The discrete Fourier transform along a dimension, cut or filled up to ``n`` points."""
+    """The discrete Fourier transform ``X_k = sum_j x_j exp(-2 pi i j k / n)``.
+
+    Args:
+        input: real or complex tensor
+
+        n: length; the signal is cut or filled with zeros to it
+        dim: dimension, the last by default
+        norm: ``"backward"`` (the inverse divides by n), ``"forward"`` or ``"ortho"`` (both by sqrt(n))
+
+    >>> eg.fft.fft(eg.tensor([1.0, 0.0, 0.0, 0.0])).abs()
+    tensor([1., 1., 1., 1.])
+    """
 
 def fft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
-    """``fftn`` along two dimensions, the last if not given."""
+    """:func:`fft` along two dimensions, the last ones by default.
+
+    >>> eg.fft.fft2(eg.ones(2, 2))
+    tensor([[4.+0.j, 0.+0.j],
+            [0.+0.j, 0.+0.j]])
+    """
 
 def fftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Layout | None = None, device: Device | str | int | None = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
-    """The frequencies of ``fft`` of ``n`` points, ``d`` apart; takes ``dtype`` and the like."""
+    """The frequencies of :func:`fft` of ``n`` samples, ``d`` apart.
+
+    >>> eg.fft.fftfreq(4)
+    tensor([ 0.0000,  0.2500, -0.5000, -0.2500])
+    """
 
 def fftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
-    """``fft`` along several dimensions (all of them, if neither ``s`` nor ``dim`` is given)."""
+    """:func:`fft` along several dimensions, all of them by default.
+
+    >>> eg.fft.fftn(eg.ones(2, 2)).shape
+    evergrad.Size([2, 2])
+    """
 
 def fftshift(input: Tensor, dim: int | Sequence[int] | None = None, *, axis: int | Sequence[int] | None = ...) -> Tensor:
-    """A spectrum with the zero frequency moved to the middle."""
+    """The spectrum with frequency zero in the middle.
+
+    >>> eg.fft.fftshift(eg.fft.fftfreq(4))
+    tensor([-0.5000, -0.2500,  0.0000,  0.2500])
+    """
 
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
     """``fft`` of half a signal that is conjugate symmetric in time, to ``n`` real numbers."""
@@ -41,7 +69,18 @@ def hfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, 
     """``fftn`` of half a signal that is conjugate symmetric, to real numbers."""
 
 def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
-    """The inverse of ``fft``."""
+    """The inverse of :func:`fft`.
+
+    Args:
+        input: real or complex tensor
+
+        n: length; the signal is cut or filled with zeros to it
+        dim: dimension, the last by default
+        norm: ``"backward"`` (the inverse divides by n), ``"forward"`` or ``"ortho"`` (both by sqrt(n))
+
+    >>> eg.fft.ifft(eg.fft.fft(eg.tensor([1.0, 2.0]))).real
+    tensor([1., 2.])
+    """
 
 def ifft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
     """``ifftn`` along two dimensions, the last if not given."""
@@ -62,7 +101,18 @@ def ihfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None,
     """The inverse of ``hfftn``."""
 
 def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
-    """The inverse of ``rfft``, to ``n`` real numbers (an even number if not given)."""
+    """The inverse of :func:`rfft`: a real signal of length ``n``.
+
+    Args:
+        input: complex tensor
+
+        n: length; the signal is cut or filled with zeros to it
+        dim: dimension, the last by default
+        norm: ``"backward"`` (the inverse divides by n), ``"forward"`` or ``"ortho"`` (both by sqrt(n))
+
+    >>> eg.fft.irfft(eg.fft.rfft(eg.tensor([1.0, 2.0, 3.0, 4.0])), n=4).shape
+    evergrad.Size([4])
+    """
 
 def irfft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
     """``irfftn`` along two dimensions, the last if not given."""
@@ -71,13 +121,28 @@ def irfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None,
     """The inverse of ``rfftn``."""
 
 def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
-    """``fft`` of real numbers, without the half that is conjugate to the rest."""
+    """The transform of a real signal: the ``n // 2 + 1`` frequencies that are not mirrored.
+
+    Args:
+        input: real tensor
+
+        n: length; the signal is cut or filled with zeros to it
+        dim: dimension, the last by default
+        norm: ``"backward"`` (the inverse divides by n), ``"forward"`` or ``"ortho"`` (both by sqrt(n))
+
+    >>> eg.fft.rfft(eg.tensor([1.0, 1.0, 1.0, 1.0]))
+    tensor([4.+0.j, 0.+0.j, 0.+0.j])
+    """
 
 def rfft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
     """``rfftn`` along two dimensions, the last if not given."""
 
 def rfftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Layout | None = None, device: Device | str | int | None = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
-    """The frequencies of ``rfft`` of ``n`` points, ``d`` apart; takes ``dtype`` and the like."""
+    """The frequencies of :func:`rfft` of ``n`` samples, ``d`` apart.
+
+    >>> eg.fft.rfftfreq(4)
+    tensor([0.0000, 0.2500, 0.5000])
+    """
 
 def rfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
     """``fftn`` of real numbers, with half of the last dimension."""

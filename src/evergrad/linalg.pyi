@@ -21,40 +21,82 @@ __all__ = [
 from evergrad.errors import LinAlgError as LinAlgError
 
 def cholesky(input: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
-    """The triangular ``L`` with ``L L^H = A``, or with ``upper`` its adjoint."""
+    """The triangle ``L`` with ``A = L L^H`` of a Hermitian positive-definite matrix.
+
+    >>> eg.linalg.cholesky(eg.tensor([[4.0, 2.0], [2.0, 5.0]]))
+    tensor([[2., 0.],
+            [1., 2.]])
+    """
 
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False, out: Tensor | None = None) -> return_types.linalg_cholesky_ex:
     """The factor, or NaN, and the order of the first leading minor that is not positive (or 0)."""
 
 def cond(input: Tensor, p: Any = None, *, out: Tensor | None = None) -> Tensor:
-    """How much an error may grow when a system is solved: ``norm(A) * norm(A^-1)``."""
+    """The condition number: the largest singular value by the smallest.
+
+    >>> eg.linalg.cond(eg.tensor([[4.0, 0.0], [0.0, 2.0]]))
+    tensor(2.)
+    """
 
 def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
-    """The cross product of vectors of length 3 along ``dim``; the other dimensions broadcast."""
+    """The vector product of three-dimensional vectors along ``dim``.
+
+    >>> eg.linalg.cross(eg.tensor([1.0, 0.0, 0.0]), eg.tensor([0.0, 1.0, 0.0]))
+    tensor([0., 0., 1.])
+    """
 
 def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The determinant of each matrix."""
+    """The determinant of square matrices.
+
+    >>> eg.linalg.det(eg.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor(-2.)
+    """
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """A diagonal of two dimensions, as the last dimension of a view."""
 
 def eig(input: Tensor, *, out: Tensor | None = None) -> return_types.linalg_eig:
-    """The eigenvalues, in no particular order, and eigenvectors of length 1; always complex."""
+    """Eigenvalues and eigenvectors (columns) of square matrices, complex.
+
+    >>> eg.linalg.eig(eg.tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
+    tensor([2.+0.j, 1.+0.j])
+    """
 
 def eigh(input: Tensor, UPLO: str = 'L', *, out: Tensor | None = None) -> return_types.linalg_eigh:
-    """Ascending eigenvalues and orthonormal eigenvectors; one triangle of the matrix is read."""
+    """Eigenvalues, rising, and eigenvectors (columns) of Hermitian matrices.
+
+    Args:
+        input: (..., N, N); only one triangle is read
+        UPLO: ``"L"`` the lower, ``"U"`` the upper
+
+    >>> eg.linalg.eigh(eg.tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
+    tensor([1., 2.])
+    """
 
 def eigvals(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The eigenvalues, in no particular order; always complex."""
+    """Eigenvalues of square matrices, complex.
+
+    >>> eg.linalg.eigvals(eg.tensor([[2.0, 0.0], [0.0, 1.0]]))
+    tensor([2.+0.j, 1.+0.j])
+    """
 
 def eigvalsh(input: Tensor, UPLO: str = 'L', *, out: Tensor | None = None) -> Tensor:
-    """The ascending eigenvalues of a Hermitian matrix, of which one triangle is read."""
+    """Eigenvalues of Hermitian matrices, rising.
+
+    >>> eg.linalg.eigvalsh(eg.tensor([[2.0, 0.0], [0.0, 1.0]]))
+    tensor([1., 2.])
+    """
 
 def householder_product(input: Tensor, tau: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The first columns of the product of reflections whose vectors stand below a diagonal."""
 
 def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The inverse of each matrix."""
+    """The inverse of square matrices; ``LinAlgError`` if one is singular.
+
+    >>> eg.linalg.inv(2 * eg.eye(2))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.5000]])
+    """
 
 def inv_ex(A: Tensor, *, check_errors: bool = False, out: Tensor | None = None) -> return_types.linalg_inv_ex:
     """The inverse, and for each matrix the first zero pivot (0 if there is none)."""
@@ -71,18 +113,31 @@ def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False,
     """The ``X`` with ``A X = B``, for ``A`` given by what ``ldl_factor`` made of it."""
 
 def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> return_types.linalg_lstsq:
-    """The shortest X that brings ``input @ X`` closest to ``b``.
+    """The ``X`` that makes ``|A X - B|`` smallest.
 
-    ``driver`` is LAPACK's: by QR (``gels``, for matrices of full rank), by QR with pivots
-    (``gelsy``), or by singular values. It decides which of the other results are filled.
+    Returns a named tuple ``(solution, residuals, rank, singular_values)``.
+
+    >>> eg.linalg.lstsq(2 * eg.eye(2), eg.ones(2, 1)).solution
+    tensor([[0.5000],
+            [0.5000]])
     """
 
 @overload
 def lu(A: Tensor, pivot: bool=True, get_infos: Literal[False]=False, *, out: Tensor | tuple[Tensor, ...] | None=None) -> tuple[Tensor, Tensor]:
-    """``A = P L U`` with a permutation, a unit lower and an upper triangle."""
+    """The factors ``A = P L U``: a permutation and two triangles.
+
+    >>> eg.linalg.lu(eg.tensor([[0.0, 1.0], [2.0, 3.0]])).U
+    tensor([[2., 3.],
+            [0., 1.]])
+    """
 @overload
 def lu(A: Tensor, pivot: bool=True, *, get_infos: Literal[True], out: Tensor | tuple[Tensor, ...] | None=None) -> tuple[Tensor, Tensor, Tensor]:
-    """``A = P L U`` with a permutation, a unit lower and an upper triangle."""
+    """The factors ``A = P L U``: a permutation and two triangles.
+
+    >>> eg.linalg.lu(eg.tensor([[0.0, 1.0], [2.0, 3.0]])).U
+    tensor([[2., 3.],
+            [0., 1.]])
+    """
 
 def lu_factor(A: Tensor, *, pivot: bool = True, out: Tensor | None = None) -> return_types.linalg_lu_factor:
     """``L`` and ``U`` of ``A = P L U`` in one matrix, and the row exchanges."""
@@ -97,50 +152,131 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
     """The matrix product."""
 
 def matrix_exp(input: Tensor) -> Tensor:
-    """The matrix exponential: ``I + A + A A / 2 + ...``"""
+    """The exponential of square matrices.
+
+    >>> eg.linalg.matrix_exp(eg.zeros(2, 2))
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
 
 def matrix_norm(input: Tensor, ord: Any = 'fro', dim: int | Sequence[int] | None = ..., keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None, axis: int | Sequence[int] | None = ..., keepdims: bool = ...) -> Tensor:
-    """The norm of the matrices in two dimensions.
+    """The norm of matrices: ``"fro"``, ``"nuc"``, inf, 1, 2 and their negatives.
 
-    ``"fro"``: Euclidean; ``"nuc"``: the sum of the singular values; 2 and -2: the largest and
-    smallest of them; 1, -1, inf and -inf: the largest or smallest sum of a column or row.
+    >>> eg.linalg.matrix_norm(eg.tensor([[3.0, 0.0], [0.0, 4.0]]))
+    tensor(5.)
     """
 
 def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
-    """The product of ``n`` copies of a square matrix; of its inverse for negative ``n``."""
+    """A square matrix multiplied by itself ``n`` times; negative inverts.
+
+    >>> eg.linalg.matrix_power(eg.tensor([[1.0, 1.0], [0.0, 1.0]]), 3)
+    tensor([[1., 3.],
+            [0., 1.]])
+    """
 
 def matrix_rank(input: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Tensor | None = None) -> Tensor:
-    """How many singular values are not zero; ``tol`` is an older way to give ``atol`` alone."""
+    """How many singular values are above a tolerance.
+
+    >>> eg.linalg.matrix_rank(eg.ones(3, 3))
+    tensor(1)
+    """
 
 def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """The product of several matrices, in the order that costs least."""
+    """The product of several matrices, in the order that needs the fewest steps.
+
+    >>> eg.linalg.multi_dot([eg.ones(2, 3), eg.ones(3, 4), eg.ones(4, 1)])
+    tensor([[12.],
+            [12.]])
+    """
 
 def norm(input: Tensor, ord: Any = None, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None, axis: int | Sequence[int] | None = ..., keepdims: bool = ...) -> Tensor:
-    """A vector or matrix norm, by how many dimensions there are; Euclidean without ``ord``."""
+    """A vector or matrix norm.
+
+    Args:
+        input: tensor
+        ord: order; ``None`` is the root of the sum of squares
+        dim: one dimension for a vector norm, two for a matrix norm
+        keepdim: whether they stay, with extent 1
+        dtype: type to convert to first
+
+    >>> eg.linalg.norm(eg.tensor([3.0, 4.0]))
+    tensor(5.)
+    """
 
 def pinv(input: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Tensor | None = None) -> Tensor:
-    """The pseudo-inverse; ``rcond`` is the older name of ``rtol``."""
+    """The Moore-Penrose pseudoinverse, by singular values.
+
+    >>> eg.linalg.pinv(2 * eg.eye(2))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.5000]])
+    """
 
 def qr(A: Tensor, mode: str = 'reduced', *, out: Tensor | None = None) -> return_types.linalg_qr:
-    """Orthonormal columns times an upper triangle; with ``mode="r"`` the triangle only."""
+    """The factors ``A = Q R``: orthonormal columns and an upper triangle.
+
+    Args:
+        A: (..., M, N)
+        mode: ``"reduced"``, ``"complete"`` (square Q) or ``"r"`` (no Q)
+
+    >>> eg.linalg.qr(eg.eye(2)).R.abs()
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
 
 def slogdet(A: Tensor, *, out: Tensor | None = None) -> return_types.linalg_slogdet:
-    """The sign of each determinant (a complex number of size 1) and the logarithm of its size."""
+    """Sign and logarithm of the absolute value of the determinant: no overflow.
+
+    >>> eg.linalg.slogdet(3 * eg.eye(1)).sign
+    tensor(1.)
+    """
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None) -> Tensor:
-    """The solution of ``A X = B``, or without ``left`` of ``X A = B``; ``B`` may hold vectors."""
+    """The solution ``X`` of ``A X = B``, or of ``X A = B`` if not ``left``.
+
+    Args:
+        A: (..., N, N), invertible
+        B: (..., N) or (..., N, K)
+        left: on which side ``A`` stands
+
+    Raises ``LinAlgError`` if a matrix is singular. More exact and faster than ``inv(A) @ B``.
+
+    >>> eg.linalg.solve(eg.tensor([[2.0, 0.0], [0.0, 4.0]]), eg.tensor([2.0, 4.0]))
+    tensor([1., 1.])
+    """
 
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False, out: Tensor | None = None) -> return_types.linalg_solve_ex:
     """The solution, and for each matrix the first zero pivot (0 if there is none)."""
 
 def solve_triangular(input: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False, out: Tensor | None = None) -> Tensor:
-    """The solution of ``A X = B`` (or ``X A = B``) that reads one triangle of ``A`` only."""
+    """The solution of ``A X = B`` for a triangular ``A``.
+
+    >>> eg.linalg.solve_triangular(eg.tensor([[2.0, 0.0], [1.0, 1.0]]), eg.ones(2, 1), upper=False)
+    tensor([[0.5000],
+            [0.5000]])
+    """
 
 def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None, out: Tensor | None = None) -> return_types.linalg_svd:
-    """``A = U diag(S) Vh`` with descending ``S``; without ``full_matrices`` only what it needs."""
+    """The singular value decomposition ``A = U diag(S) Vh``.
+
+    Args:
+        A: (..., M, N)
+        full_matrices: whether ``U`` and ``Vh`` are square
+        driver: accepted, has no effect
+
+    Returns a named tuple ``(U, S, Vh)``, ``S`` in falling order. Gradients of ``U`` and ``Vh`` exist
+    for
+    distinct singular values.
+
+    >>> eg.linalg.svd(eg.tensor([[3.0, 0.0], [0.0, 4.0]])).S
+    tensor([4., 3.])
+    """
 
 def svdvals(A: Tensor, *, driver: str | None = None, out: Tensor | None = None) -> Tensor:
-    """The singular values in descending order."""
+    """The singular values, in falling order.
+
+    >>> eg.linalg.svdvals(eg.tensor([[3.0, 0.0], [0.0, 4.0]]))
+    tensor([4., 3.])
+    """
 
 def tensorinv(input: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
     """The inverse of ``tensordot(input, ., input.ndim - ind)``."""
@@ -152,8 +288,16 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """The powers 0 to ``N - 1`` of each element, as a last dimension."""
 
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
-    """The sum of the products of two vectors' elements, the first conjugated."""
+    """Dot products along a dimension, the first factor conjugated.
+
+    >>> eg.linalg.vecdot(eg.tensor([1.0, 2.0]), eg.tensor([3.0, 4.0]))
+    tensor(11.)
+    """
 
 def vector_norm(input: Tensor, ord: Any = 2, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None, axis: int | Sequence[int] | None = ..., keepdims: bool = ...) -> Tensor:
-    """``sum(|x|**ord) ** (1/ord)`` over all or the given dimensions."""
+    """The ``ord``-norm of vectors: ``sum(|x|^ord)^(1/ord)``, or the largest for inf.
+
+    >>> eg.linalg.vector_norm(eg.tensor([3.0, 4.0]), ord=1)
+    tensor(7.)
+    """
 

@@ -51,40 +51,88 @@ def chebyshev_polynomial_w(input: Tensor | complex | np.generic, n: Any, *, out:
     """Chebyshev's polynomial of the fourth kind, of degree ``n``."""
 
 def digamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The slope of lgamma."""
+    """The derivative of :func:`lgamma`.
+
+    >>> eg.digamma(eg.tensor([1.0, 2.0]))
+    tensor([-0.5772,  0.4228])
+    """
 
 def entr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """-x * log(x): 0 at 0, -inf below."""
+    """``-x log(x)``, 0 at zero, minus infinity below.
+
+    >>> eg.special.entr(eg.tensor([0.0, 0.5]))
+    tensor([0.0000, 0.3466])
+    """
 
 def erf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The integral of 2 / sqrt(pi) * exp(-x * x) from 0."""
+    """The error function: ``2 / sqrt(pi)`` times the integral of ``exp(-t^2)`` from 0 to x.
+
+    >>> eg.erf(eg.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.8427])
+    """
 
 def erfc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """1 - erf(x), exact where erf is near 1."""
+    """``1 - erf(x)``, exact where erf is almost 1.
+
+    >>> eg.erfc(eg.tensor([0.0, 3.0]))
+    tensor([1.0000e+00, 2.2090e-05])
+    """
 
 def erfcx(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """exp(x * x) * erfc(x), without underflow."""
+    """``exp(x^2) erfc(x)``, which stays finite where erfc underflows.
+
+    >>> eg.special.erfcx(eg.tensor([1.0]))
+    tensor([0.4276])
+    """
 
 def erfinv(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The inverse of the error function."""
+    """The inverse of :func:`erf`, for ``-1 < x < 1``.
+
+    >>> eg.erfinv(eg.tensor([0.0, 0.5]))
+    tensor([0.0000, 0.4769])
+    """
 
 def exp2(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """2 to the power of x."""
+    """``2 ** x``
+
+    >>> eg.exp2(eg.tensor([0.5, 3.0]))
+    tensor([1.4142, 8.0000])
+    """
 
 def expit(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """1 / (1 + exp(-x))"""
+    """The logistic function ``1 / (1 + exp(-x))``, between 0 and 1.
+
+    >>> eg.sigmoid(eg.tensor([-1.0, 0.0, 1.0]))
+    tensor([0.2689, 0.5000, 0.7311])
+    """
 
 def expm1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """exp(x) - 1, exact near 0."""
+    """``exp(x) - 1``, exact for small ``x`` where ``exp(x) - 1`` would cancel.
+
+    >>> eg.expm1(eg.tensor([1e-10, 1.0]))
+    tensor([1.0000e-10, 1.7183e+00])
+    """
 
 def gammainc(input: Tensor | complex | np.generic, other: Tensor | complex | np.generic, *, out: Tensor | None = None) -> Tensor:
-    """The lower incomplete gamma function of order a, from 0 to 1."""
+    """The regularised lower incomplete gamma function ``P(input, other)``.
+
+    >>> eg.igamma(eg.tensor([2.0]), eg.tensor([1.0]))
+    tensor([0.2642])
+    """
 
 def gammaincc(input: Tensor | complex | np.generic, other: Tensor | complex | np.generic, *, out: Tensor | None = None) -> Tensor:
-    """The upper incomplete gamma function of order a, from 1 to 0."""
+    """The regularised upper incomplete gamma function ``Q = 1 - P``.
+
+    >>> eg.igammac(eg.tensor([2.0]), eg.tensor([1.0]))
+    tensor([0.7358])
+    """
 
 def gammaln(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The logarithm of the absolute value of the gamma function."""
+    """The logarithm of the absolute value of the gamma function.
+
+    >>> eg.lgamma(eg.tensor([0.5, 5.0]))
+    tensor([0.5724, 3.1781])
+    """
 
 def hermite_polynomial_h(input: Tensor | complex | np.generic, n: Any, *, out: Tensor | None = None) -> Tensor:
     """The physicists' Hermite polynomial of degree ``n``."""
@@ -93,13 +141,21 @@ def hermite_polynomial_he(input: Tensor | complex | np.generic, n: Any, *, out: 
     """The probabilists' Hermite polynomial of degree ``n``."""
 
 def i0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The Bessel function I0."""
+    """The modified Bessel function of the first kind, order zero.
+
+    >>> eg.i0(eg.tensor([0.0, 1.0]))
+    tensor([1.0000, 1.2661])
+    """
 
 def i0e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """exp(-|x|) * I0(x)"""
 
 def i1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The Bessel function I1."""
+    """The modified Bessel function of the first kind, order one.
+
+    >>> eg.special.i1(eg.tensor([1.0]))
+    tensor([0.5652])
+    """
 
 def i1e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """exp(-|x|) * I1(x)"""
@@ -111,21 +167,55 @@ def legendre_polynomial_p(input: Tensor | complex | np.generic, n: Any, *, out: 
     """The Legendre polynomial of degree ``n``."""
 
 def log1p(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """log(1 + x), exact near 0."""
+    """``log(1 + x)``, exact for small ``x``.
+
+    >>> eg.log1p(eg.tensor([1e-10, 1.0]))
+    tensor([1.0000e-10, 6.9315e-01])
+    """
 
 def log_ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """log(ndtr(x)), also far to the left."""
+    """The logarithm of :func:`ndtr`, exact far below zero.
+
+    >>> eg.special.log_ndtr(eg.tensor([-10.0]))
+    tensor([-53.2313])
+    """
 
 def log_softmax(input: Tensor, dim: int, dtype: dtype | None = None, *, axis: int | Sequence[int] | None = ...) -> Tensor:
-    """The logarithm of ``softmax``, computed without its rounding."""
+    """The logarithm of :func:`softmax`: ``x_i - log(sum_j exp(x_j))``.
+
+    Args:
+        input: scores, any shape, floating point
+        dim: the dimension along which the probabilities sum to 1
+        dtype: type to convert the scores to first
+
+    Exact where softmax underflows to zero.
+
+    >>> eg.log_softmax(eg.tensor([1.0, 2.0, 3.0]), dim=0)
+    tensor([-2.4076, -1.4076, -0.4076])
+    """
 
 def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None) -> Tensor:
-    """``log(input / (1 - input))``, the inverse of the sigmoid; with ``eps``, of what is clamped to
-    between ``eps`` and ``1 - eps``.
+    """The inverse of sigmoid: ``log(x / (1 - x))``.
+
+    Args:
+        input: probabilities
+        eps: ``x`` is clamped to ``[eps, 1 - eps]`` first; ``None`` gives NaN outside ``[0, 1]``
+
+    >>> eg.logit(eg.tensor([0.5, 0.9]))
+    tensor([0.0000, 2.1972])
     """
 
 def logsumexp(input: Tensor, dim: int | Sequence[int] | None, keepdim: bool = False, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ..., keepdims: bool = ...) -> Tensor:
-    """``log(sum(exp(input), dim))``, without overflow."""
+    """``log(sum(exp(x)))`` along dimensions, without overflow.
+
+    Args:
+        input: floating-point tensor
+        dim: dimension or dimensions
+        keepdim: whether they stay, with extent 1
+
+    >>> eg.logsumexp(eg.tensor([1000.0, 1000.0]), dim=0)
+    tensor(1000.6932)
+    """
 
 def modified_bessel_i0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The Bessel function I0."""
@@ -140,22 +230,56 @@ def modified_bessel_k1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The Bessel function K1."""
 
 def multigammaln(input: Tensor, p: int, *, out: Tensor | None = None) -> Tensor:
-    """The logarithm of the gamma function of dimension ``p``."""
+    """The logarithm of the multivariate gamma function of dimension ``p``.
+
+    >>> eg.mvlgamma(eg.tensor([3.0]), 2)
+    tensor([1.5502])
+    """
 
 def ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The distribution function of the standard normal distribution."""
+    """The probability that a standard normal number is at most x.
+
+    >>> eg.special.ndtr(eg.tensor([0.0, 1.0]))
+    tensor([0.5000, 0.8413])
+    """
 
 def ndtri(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The inverse of ndtr."""
+    """The inverse of :func:`ndtr`.
+
+    >>> eg.special.ndtri(eg.tensor([0.5, 0.9]))
+    tensor([0.0000, 1.2816])
+    """
 
 def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The ``n``-th derivative of digamma."""
+    """The ``n``-th derivative of :func:`digamma`.
+
+    Args:
+        n: order, not negative; a Python integer
+        input: floating-point tensor
+
+    >>> eg.polygamma(1, eg.tensor([1.0]))
+    tensor([1.6449])
+    """
 
 def psi(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The slope of lgamma."""
+    """The derivative of :func:`lgamma`.
+
+    >>> eg.digamma(eg.tensor([1.0, 2.0]))
+    tensor([-0.5772,  0.4228])
+    """
 
 def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
-    """Rounded to ``decimals`` places, ties to even."""
+    """Rounded to the nearest number, halves to the even one.
+
+    Args:
+        input: any real tensor
+        decimals: digits behind the point that stay; negative rounds to tens, hundreds, ...
+
+    >>> eg.round(eg.tensor([0.5, 1.5, 2.4]))
+    tensor([0., 2., 2.])
+    >>> eg.round(eg.tensor([1.2345]), decimals=2)
+    tensor([1.2300])
+    """
 
 def scaled_modified_bessel_k0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """exp(x) * K0(x)"""
@@ -176,20 +300,51 @@ def shifted_chebyshev_polynomial_w(input: Tensor | complex | np.generic, n: Any,
     """Chebyshev's polynomial of the fourth kind, of degree ``n``, at ``2 * input - 1``."""
 
 def sinc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """sin(pi x) / (pi x), and 1 at 0."""
+    """``sin(pi x) / (pi x)``, 1 at zero.
+
+    >>> eg.sinc(eg.tensor([0.0, 0.5]))
+    tensor([1.0000, 0.6366])
+    """
 
 def softmax(input: Tensor, dim: int, dtype: dtype | None = None, *, axis: int | Sequence[int] | None = ...) -> Tensor:
-    """Exponentials along a dimension, divided by their sum."""
+    """Probabilities along a dimension: ``exp(x_i) / sum_j exp(x_j)``.
+
+    Args:
+        input: scores, any shape, floating point
+        dim: the dimension along which the result sums to 1
+        dtype: type to convert the scores to first
+
+    The maximum is subtracted first, so that large scores do not overflow. To take logarithms of the
+    result use :func:`log_softmax`, and for a classification loss :func:`nn.functional.cross_entropy`,
+    which takes the scores themselves.
+
+    >>> eg.softmax(eg.tensor([1.0, 2.0, 3.0]), dim=0)
+    tensor([0.0900, 0.2447, 0.6652])
+    >>> eg.softmax(eg.zeros(2, 4), dim=1).sum(dim=1)
+    tensor([1., 1.])
+    """
 
 def spherical_bessel_j0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """sin(x) / x, and 1 at 0."""
 
 def xlog1py(input: Tensor | complex | np.generic, other: Tensor | complex | np.generic, *, out: Tensor | None = None) -> Tensor:
-    """``input * log1p(other)``, and 0 where ``input`` is 0."""
+    """``input * log(1 + other)``, 0 where ``input`` is 0.
+
+    >>> eg.special.xlog1py(eg.tensor([0.0, 2.0]), eg.tensor([-1.0, 1.0]))
+    tensor([0.0000, 1.3863])
+    """
 
 def xlogy(input: Tensor | complex | np.generic, other: Tensor | complex | np.generic, *, out: Tensor | None = None) -> Tensor:
-    """a * log(b), and 0 where a is 0."""
+    """``input * log(other)``, and 0 where ``input`` is 0 (even if ``other`` is 0).
+
+    >>> eg.xlogy(eg.tensor([0.0, 3.0]), eg.tensor([0.0, 2.0]))
+    tensor([0.0000, 2.0794])
+    """
 
 def zeta(input: Tensor | complex | np.generic, other: Tensor | complex | np.generic, *, out: Tensor | None = None) -> Tensor:
-    """The Hurwitz zeta function: the sum of ``(other + k) ** -input`` over k >= 0."""
+    """The Hurwitz zeta function ``sum_k (k + other)^-input``.
+
+    >>> eg.special.zeta(eg.tensor([2.0]), eg.tensor([1.0]))
+    tensor([1.6449])
+    """
 

@@ -14,7 +14,8 @@ from evergrad import nn, optim
 
 # PyTorch's take anything and look at it later, or write a default in another way.
 OWN_WAY = {
-    "Buffer", "Parameter", "RNN", "UninitializedBuffer", "UninitializedParameter", "Transformer",
+    "Buffer", "GRU", "LSTM", "Parameter", "RNN", "UninitializedBuffer", "UninitializedParameter",
+    "Transformer",
     "TransformerDecoderLayer", "TransformerEncoderLayer", "DataParallel", "Lion",
 }  # fmt: skip
 

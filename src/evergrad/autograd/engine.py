@@ -12,6 +12,7 @@ from evergrad.core.tensor import Tensor, current_node
 from evergrad.core.vmap import vmap
 from evergrad.errors import GradientError
 from evergrad.extension import provides
+from evergrad.ops.reference import DOCS
 from evergrad.ops.rows.creation.constants import ones_like, zeros_like
 
 TensorOrTensors = Tensor | Sequence[Tensor]
@@ -221,6 +222,8 @@ def register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> RemovableHand
     return RemovableHandle(node.accumulated, hook)
 
 
+for _method in (_tensor_backward, register_hook):
+    _method.__doc__ = DOCS[_method.__name__.removeprefix("_tensor_")]
 setattr(Tensor, "backward", _tensor_backward)  # noqa: B010 - declared in a stub
 setattr(Tensor, "register_hook", register_hook)  # noqa: B010
 setattr(  # noqa: B010

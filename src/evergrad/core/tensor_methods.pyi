@@ -28,7 +28,15 @@ class TensorMethods:
         """The dimensions in reverse order."""
 
     def __abs__(self) -> Tensor:
-        """The absolute value."""
+        """The absolute value; of a complex number its distance from zero.
+
+        The derivative at zero is zero.
+
+        >>> eg.abs(eg.tensor([-1.5, 2.0]))
+        tensor([1.5000, 2.0000])
+        >>> eg.abs(eg.tensor([3 + 4j]))
+        tensor([5.])
+        """
 
     def __add__(self, other: Tensor | complex | np.generic | np.ndarray[Any, Any]) -> Tensor: ...
 
@@ -43,7 +51,11 @@ class TensorMethods:
         """What a NumPy function made of this tensor, as a tensor."""
 
     def __bool__(self) -> _bool:
-        """Whether the only element is not zero."""
+        """Whether the only element is not zero, as a Python bool.
+
+        >>> eg.is_nonzero(eg.tensor([2.0]))
+        True
+        """
 
     def __complex__(self) -> complex: ...
 
@@ -121,12 +133,20 @@ class TensorMethods:
     def __ne__(self, other: Any) -> Tensor: ...  # type: ignore[override]
 
     def __neg__(self) -> Tensor:
-        """-x"""
+        """The negative ``-x``.
+
+        >>> eg.neg(eg.tensor([1.0, -2.0]))
+        tensor([-1.,  2.])
+        """
 
     def __or__(self, other: Tensor | complex | np.generic | np.ndarray[Any, Any]) -> Tensor: ...
 
     def __pos__(self) -> Tensor:
-        """The tensor itself."""
+        """The tensor itself: ``+x``. Booleans are refused.
+
+        >>> eg.positive(eg.tensor([1.0, -2.0]))
+        tensor([ 1., -2.])
+        """
 
     def __pow__(self, other: Tensor | complex | np.generic | np.ndarray[Any, Any]) -> Tensor: ...
 
@@ -174,127 +194,280 @@ class TensorMethods:
     def __xor__(self, other: Tensor | complex | np.generic | np.ndarray[Any, Any]) -> Tensor: ...
 
     def abs(self) -> Tensor:
-        """The absolute value."""
+        """The absolute value; of a complex number its distance from zero.
+
+        The derivative at zero is zero.
+
+        >>> eg.abs(eg.tensor([-1.5, 2.0]))
+        tensor([1.5000, 2.0000])
+        >>> eg.abs(eg.tensor([3 + 4j]))
+        tensor([5.])
+        """
 
     def abs_(self) -> Tensor:
         """In-place form of :func:`evergrad.abs`: writes the result to this tensor, returns it."""
 
     def absolute(self) -> Tensor:
-        """The absolute value."""
+        """The absolute value; of a complex number its distance from zero.
+
+        The derivative at zero is zero.
+
+        >>> eg.abs(eg.tensor([-1.5, 2.0]))
+        tensor([1.5000, 2.0000])
+        >>> eg.abs(eg.tensor([3 + 4j]))
+        tensor([5.])
+        """
 
     def absolute_(self) -> Tensor:
         """In-place form of :func:`evergrad.absolute`: writes the result to this tensor, returns it."""
 
     def acos(self) -> Tensor:
-        """The inverse cosine."""
+        """The angle in ``[0, pi]`` whose cosine is ``x``; NaN beyond ``[-1, 1]``.
+
+        >>> eg.acos(eg.tensor([1.0, 0.0]))
+        tensor([0.0000, 1.5708])
+        """
 
     def acos_(self) -> Tensor:
         """In-place form of :func:`evergrad.acos`: writes the result to this tensor, returns it."""
 
     def acosh(self) -> Tensor:
-        """The inverse hyperbolic cosine."""
+        """The inverse hyperbolic cosine, for ``x >= 1``.
+
+        >>> eg.acosh(eg.tensor([1.0, 2.0]))
+        tensor([0.0000, 1.3170])
+        """
 
     def acosh_(self) -> Tensor:
         """In-place form of :func:`evergrad.acosh`: writes the result to this tensor, returns it."""
 
     def add(self, other: Tensor | complex | np.generic, *, alpha: Tensor | complex | np.generic = 1) -> Tensor:
-        """``input + alpha * other``"""
+        """The sum ``input + alpha * other``, element by element.
+
+        Args:
+            input: tensor or number
+            other: tensor or number; shapes broadcast
+            alpha: factor of ``other``
+
+        Integers stay integers; an integer and a float give a float, as in PyTorch.
+
+        >>> eg.add(eg.tensor([1.0, 2.0]), eg.tensor([[10.0], [20.0]]), alpha=2)
+        tensor([[21., 22.],
+                [41., 42.]])
+        """
 
     def add_(self, other: Tensor | complex | np.generic, *, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of ``add``."""
 
     def addbmm(self, batch1: Tensor, batch2: Tensor, *, beta: Tensor | complex | np.generic = 1, alpha: Tensor | complex | np.generic = 1) -> Tensor:
-        """``beta * input + alpha * sum_i batch1[i] @ batch2[i]``, as one product."""
+        """``beta * input + alpha *`` the sum of the products of two stacks.
+
+        >>> eg.addbmm(eg.zeros(2, 2), eg.ones(4, 2, 3), eg.ones(4, 3, 2))
+        tensor([[12., 12.],
+                [12., 12.]])
+        """
 
     def addbmm_(self, batch1: Tensor, batch2: Tensor, *, beta: Tensor | complex | np.generic = 1, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of :func:`evergrad.addbmm`: writes the result to this tensor, returns it."""
 
     def addcdiv(self, tensor1: Tensor, tensor2: Tensor, *, value: Tensor | complex | np.generic = 1) -> Tensor:
-        """``input + value * tensor1 / tensor2``"""
+        """``input + value * tensor1 / tensor2``
+
+        Args:
+            input: tensor
+            tensor1: dividend
+            tensor2: divisor; all shapes broadcast
+            value: number
+
+        >>> eg.addcdiv(eg.ones(2), eg.tensor([1.0, 2.0]), eg.tensor([4.0, 4.0]), value=2)
+        tensor([1.5000, 2.0000])
+        """
 
     def addcdiv_(self, tensor1: Tensor, tensor2: Tensor, *, value: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of ``addcdiv``."""
 
     def addcmul(self, tensor1: Tensor, tensor2: Tensor, *, value: Tensor | complex | np.generic = 1) -> Tensor:
-        """``input + value * tensor1 * tensor2``"""
+        """``input + value * tensor1 * tensor2``
+
+        Args:
+            input: tensor
+            tensor1: first factor
+            tensor2: second factor; all shapes broadcast
+            value: number
+
+        >>> eg.addcmul(eg.ones(2), eg.tensor([1.0, 2.0]), eg.tensor([3.0, 4.0]), value=0.5)
+        tensor([2.5000, 5.0000])
+        """
 
     def addcmul_(self, tensor1: Tensor, tensor2: Tensor, *, value: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of ``addcmul``."""
 
     def addmm(self, mat1: Tensor, mat2: Tensor, *, beta: Tensor | complex | np.generic = 1, alpha: Tensor | complex | np.generic = 1) -> Tensor:
-        """``beta * input + alpha * (mat1 @ mat2)``"""
+        """``beta * input + alpha * (mat1 @ mat2)``
+
+        Args:
+            input: broadcasts to (N, M); not read if ``beta`` is 0
+            mat1: (N, K)
+            mat2: (K, M)
+            beta: factor of ``input``
+            alpha: factor of the product
+
+        >>> eg.addmm(eg.ones(2), eg.eye(2), eg.eye(2), beta=2)
+        tensor([[3., 2.],
+                [2., 3.]])
+        """
 
     def addmm_(self, mat1: Tensor, mat2: Tensor, *, beta: Tensor | complex | np.generic = 1, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of :func:`evergrad.addmm`: writes the result to this tensor, returns it."""
 
     def addmv(self, mat: Tensor, vec: Tensor, *, beta: Tensor | complex | np.generic = 1, alpha: Tensor | complex | np.generic = 1) -> Tensor:
-        """``beta * input + alpha * (mat @ vec)``"""
+        """``beta * input + alpha * (mat @ vec)``
+
+        >>> eg.addmv(eg.ones(2), eg.eye(2), eg.ones(2))
+        tensor([2., 2.])
+        """
 
     def addmv_(self, mat: Tensor, vec: Tensor, *, beta: Tensor | complex | np.generic = 1, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of :func:`evergrad.addmv`: writes the result to this tensor, returns it."""
 
     def addr(self, vec1: Tensor, vec2: Tensor, *, beta: Tensor | complex | np.generic = 1, alpha: Tensor | complex | np.generic = 1) -> Tensor:
-        """``beta * input + alpha * outer(vec1, vec2)``"""
+        """``beta * input + alpha * outer(vec1, vec2)``
+
+        >>> eg.addr(eg.zeros(2, 2), eg.tensor([1.0, 2.0]), eg.tensor([3.0, 4.0]))
+        tensor([[3., 4.],
+                [6., 8.]])
+        """
 
     def addr_(self, vec1: Tensor, vec2: Tensor, *, beta: Tensor | complex | np.generic = 1, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of :func:`evergrad.addr`: writes the result to this tensor, returns it."""
 
     def adjoint(self) -> Tensor:
-        """The conjugate transpose of the last two dimensions."""
+        """The conjugate transpose of the last two dimensions.
+
+        >>> eg.adjoint(eg.tensor([[1j, 2 + 0j]])).shape
+        evergrad.Size([2, 1])
+        """
 
     def all(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """Whether all elements are nonzero."""
+        """Whether all elements are not zero, of all or along a dimension.
+
+        >>> eg.all(eg.tensor([[True, False], [True, True]]), dim=1)
+        tensor([False,  True])
+        """
 
     def allclose(self, other: Tensor, rtol: _float = 1e-05, atol: _float = 1e-08, equal_nan: _bool = False) -> _bool:
-        """Whether :func:`isclose` holds everywhere."""
+        """Whether all elements are close: see :func:`isclose`. Returns a Python bool.
+
+        >>> eg.allclose(eg.tensor([1.0]), eg.tensor([1.0 + 1e-9]))
+        True
+        """
 
     def amax(self, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """The largest over all or the given dimensions."""
+        """The largest element along dimensions; equal ones share the gradient.
+
+        Args:
+            input: any real tensor
+            dim: dimension or dimensions; all of them by default
+            keepdim: whether they stay, with extent 1
+
+        >>> eg.amax(eg.tensor([[1.0, 5.0], [7.0, 2.0]]), dim=1)
+        tensor([5., 7.])
+        """
 
     def amin(self, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """The smallest over all or the given dimensions."""
+        """The smallest element along dimensions; equal ones share the gradient.
+
+        Args:
+            input: any real tensor
+            dim: dimension or dimensions; all of them by default
+            keepdim: whether they stay, with extent 1
+
+        >>> eg.amin(eg.tensor([[1.0, 5.0], [7.0, 2.0]]), dim=1)
+        tensor([1., 2.])
+        """
 
     def aminmax(self, *, dim: _int | None = None, keepdim: _bool = False, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> return_types.aminmax:
-        """The smallest and the largest, of all or along a dimension."""
+        """The smallest and the largest element in one pass: a named tuple ``(min, max)``.
+
+        >>> low, high = eg.aminmax(eg.tensor([3.0, 1.0, 2.0]))
+        >>> low, high
+        (tensor(1.), tensor(3.))
+        """
 
     def angle(self) -> Tensor:
-        """The direction of complex numbers, in radians; 0 or pi of real ones."""
+        """The angle of a complex number in ``(-pi, pi]``; of a real one 0 or pi.
+
+        >>> eg.angle(eg.tensor([1j, -1 + 0j]))
+        tensor([1.5708, 3.1416])
+        """
 
     def any(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """Whether any element is nonzero."""
+        """Whether some element is not zero, of all or along a dimension.
+
+        >>> eg.any(eg.tensor([[True, False], [False, False]]), dim=1)
+        tensor([ True, False])
+        """
 
     def apply_(self, callable: Callable[[Any], Any]) -> Tensor:
         """Replace each element by what a Python function makes of it. Slow, and without gradients."""
 
     def arccos(self) -> Tensor:
-        """The inverse cosine."""
+        """The angle in ``[0, pi]`` whose cosine is ``x``; NaN beyond ``[-1, 1]``.
+
+        >>> eg.acos(eg.tensor([1.0, 0.0]))
+        tensor([0.0000, 1.5708])
+        """
 
     def arccos_(self) -> Tensor:
         """In-place form of :func:`evergrad.arccos`: writes the result to this tensor, returns it."""
 
     def arccosh(self) -> Tensor:
-        """The inverse hyperbolic cosine."""
+        """The inverse hyperbolic cosine, for ``x >= 1``.
+
+        >>> eg.acosh(eg.tensor([1.0, 2.0]))
+        tensor([0.0000, 1.3170])
+        """
 
     def arccosh_(self) -> Tensor:
         """In-place form of :func:`evergrad.arccosh`: writes the result to this tensor, returns it."""
 
     def arcsin(self) -> Tensor:
-        """The inverse sine."""
+        """The angle in ``[-pi/2, pi/2]`` whose sine is ``x``; NaN beyond ``[-1, 1]``.
+
+        >>> eg.asin(eg.tensor([0.0, 1.0]))
+        tensor([0.0000, 1.5708])
+        """
 
     def arcsin_(self) -> Tensor:
         """In-place form of :func:`evergrad.arcsin`: writes the result to this tensor, returns it."""
 
     def arcsinh(self) -> Tensor:
-        """The inverse hyperbolic sine."""
+        """The inverse hyperbolic sine ``log(x + sqrt(x^2 + 1))``.
+
+        >>> eg.asinh(eg.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.8814])
+        """
 
     def arcsinh_(self) -> Tensor:
         """In-place form of :func:`evergrad.arcsinh`: writes the result to this tensor, returns it."""
 
     def arctan(self) -> Tensor:
-        """The inverse tangent."""
+        """The angle in ``(-pi/2, pi/2)`` whose tangent is ``x``.
+
+        >>> eg.atan(eg.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.7854])
+        """
 
     def arctan2(self, other: Tensor | complex | np.generic) -> Tensor:
-        """The angle of the point (b, a)."""
+        """The angle of the point ``(other, input)``, in ``(-pi, pi]``: all four quadrants.
+
+        Args:
+            input: the ordinates y
+            other: the abscissas x; shapes broadcast
+
+        >>> eg.atan2(eg.tensor([1.0, -1.0]), eg.tensor([-1.0, -1.0]))
+        tensor([ 2.3562, -2.3562])
+        """
 
     def arctan2_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.arctan2`: writes the result to this tensor, returns it."""
@@ -303,25 +476,72 @@ class TensorMethods:
         """In-place form of :func:`evergrad.arctan`: writes the result to this tensor, returns it."""
 
     def arctanh(self) -> Tensor:
-        """The inverse hyperbolic tangent."""
+        """The inverse hyperbolic tangent, for ``-1 < x < 1``.
+
+        >>> eg.atanh(eg.tensor([0.0, 0.5]))
+        tensor([0.0000, 0.5493])
+        """
 
     def arctanh_(self) -> Tensor:
         """In-place form of :func:`evergrad.arctanh`: writes the result to this tensor, returns it."""
 
     def argmax(self, dim: _int | None = None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """Where the largest first stands, in a dimension or among all elements in order."""
+        """Where the largest element is.
+
+        Args:
+            input: any real tensor
+            dim: dimension to look along; ``None`` gives the place in the flattened tensor
+            keepdim: whether the dimension stays, with extent 1
+
+        Of equal ones the first. The result is int64 and has no gradient.
+
+        >>> eg.argmax(eg.tensor([[1.0, 5.0], [7.0, 2.0]]), dim=1)
+        tensor([1, 0])
+        """
 
     def argmin(self, dim: _int | None = None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """Where the smallest first stands, in a dimension or among all elements in order."""
+        """Where the smallest element is.
+
+        Args:
+            input: any real tensor
+            dim: dimension to look along; ``None`` gives the place in the flattened tensor
+            keepdim: whether the dimension stays, with extent 1
+
+        >>> eg.argmin(eg.tensor([[1.0, 5.0], [7.0, 2.0]]), dim=1)
+        tensor([0, 1])
+        """
 
     def argsort(self, dim: _int = -1, descending: _bool = False, stable: _bool | None = False, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """The places that sort a dimension."""
+        """The indices that sort along a dimension: ``sort(...).indices``.
+
+        >>> eg.argsort(eg.tensor([3.0, 1.0, 2.0]))
+        tensor([1, 2, 0])
+        """
 
     def argwhere(self) -> Tensor:
-        """Where the elements are not zero, a row for each."""
+        """The places of the elements that are not zero, one row each.
+
+        >>> eg.argwhere(eg.tensor([0, 5, 6]))
+        tensor([[1],
+                [2]])
+        """
 
     def as_strided(self, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None) -> Tensor:
-        """A view of the whole storage with the given sizes and strides."""
+        """A view of the storage with any sizes and strides.
+
+        Args:
+            input: any tensor
+            size: sizes of the view
+            stride: for each dimension, how many elements apart in the storage
+            storage_offset: where in the storage the view begins
+
+        Places may overlap; writing to such a view is refused, gradients are summed.
+
+        >>> eg.as_strided(eg.arange(4), (3, 2), (1, 1))
+        tensor([[0, 1],
+                [1, 2],
+                [2, 3]])
+        """
 
     def as_strided_(self, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None) -> Tensor:
         """In-place form of ``as_strided``."""
@@ -333,22 +553,42 @@ class TensorMethods:
         """The same elements and history, as another class of tensor."""
 
     def asin(self) -> Tensor:
-        """The inverse sine."""
+        """The angle in ``[-pi/2, pi/2]`` whose sine is ``x``; NaN beyond ``[-1, 1]``.
+
+        >>> eg.asin(eg.tensor([0.0, 1.0]))
+        tensor([0.0000, 1.5708])
+        """
 
     def asin_(self) -> Tensor:
         """In-place form of :func:`evergrad.asin`: writes the result to this tensor, returns it."""
 
     def asinh(self) -> Tensor:
-        """The inverse hyperbolic sine."""
+        """The inverse hyperbolic sine ``log(x + sqrt(x^2 + 1))``.
+
+        >>> eg.asinh(eg.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.8814])
+        """
 
     def asinh_(self) -> Tensor:
         """In-place form of :func:`evergrad.asinh`: writes the result to this tensor, returns it."""
 
     def atan(self) -> Tensor:
-        """The inverse tangent."""
+        """The angle in ``(-pi/2, pi/2)`` whose tangent is ``x``.
+
+        >>> eg.atan(eg.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.7854])
+        """
 
     def atan2(self, other: Tensor | complex | np.generic) -> Tensor:
-        """The angle of the point (b, a)."""
+        """The angle of the point ``(other, input)``, in ``(-pi, pi]``: all four quadrants.
+
+        Args:
+            input: the ordinates y
+            other: the abscissas x; shapes broadcast
+
+        >>> eg.atan2(eg.tensor([1.0, -1.0]), eg.tensor([-1.0, -1.0]))
+        tensor([ 2.3562, -2.3562])
+        """
 
     def atan2_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.atan2`: writes the result to this tensor, returns it."""
@@ -357,76 +597,158 @@ class TensorMethods:
         """In-place form of :func:`evergrad.atan`: writes the result to this tensor, returns it."""
 
     def atanh(self) -> Tensor:
-        """The inverse hyperbolic tangent."""
+        """The inverse hyperbolic tangent, for ``-1 < x < 1``.
+
+        >>> eg.atanh(eg.tensor([0.0, 0.5]))
+        tensor([0.0000, 0.5493])
+        """
 
     def atanh_(self) -> Tensor:
         """In-place form of :func:`evergrad.atanh`: writes the result to this tensor, returns it."""
 
     def backward(self, gradient: Tensor | None = None, retain_graph: _bool | None = None, create_graph: _bool = False, inputs: Any = None) -> None:
-        """Accumulate the gradient of this tensor into the leaves it came from."""
+        """Compute the gradients of all leaves this tensor depends on, and add them to ``grad``.
+
+        Args:
+            gradient: cotangent of this tensor; 1 for a single number
+            retain_graph: whether residuals stay for another backward
+            create_graph: whether gradients have a graph of their own, for higher derivatives
+            inputs: leaves to accumulate into, all by default
+
+        >>> x = eg.tensor([1.0, 2.0], requires_grad=True)
+        >>> (x ** 2).sum().backward()
+        >>> x.grad
+        tensor([2., 4.])
+        """
 
     def baddbmm(self, batch1: Tensor, batch2: Tensor, *, beta: Tensor | complex | np.generic = 1, alpha: Tensor | complex | np.generic = 1) -> Tensor:
-        """``beta * input + alpha * bmm(batch1, batch2)``"""
+        """``beta * input + alpha * bmm(batch1, batch2)``
+
+        >>> eg.baddbmm(eg.ones(1, 2, 2), eg.ones(1, 2, 3), eg.ones(1, 3, 2))
+        tensor([[[4., 4.],
+                 [4., 4.]]])
+        """
 
     def baddbmm_(self, batch1: Tensor, batch2: Tensor, *, beta: Tensor | complex | np.generic = 1, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of :func:`evergrad.baddbmm`: writes the result to this tensor, returns it."""
 
     def bernoulli(self, p: Any = None, *, generator: Generator | None = None) -> Tensor:
-        """1 with the probability that stands in ``input``, or with ``p`` everywhere; else 0."""
+        """1 with a given probability, else 0, in the type of the input.
+
+        Args:
+            input: probabilities, unless ``p`` gives one for all
+            p: probability
+            generator: source of randomness
+
+        >>> eg.bernoulli(eg.tensor([0.0, 1.0]))
+        tensor([0., 1.])
+        """
 
     def bernoulli_(self, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
         """Fill with 1 with probability ``p`` (a number or a tensor), else 0."""
 
     def bfloat16(self, memory_format: MemoryFormat | None = None) -> Tensor:
-        """The same numbers as bfloat16."""
+        """The tensor in bfloat16.
+
+        >>> eg.tensor([1, 2]).bfloat16()
+        tensor([1., 2.], dtype=evergrad.bfloat16)
+        """
 
     def bincount(self, weights: Any = None, minlength: _int = 0) -> Tensor:
-        """How often each of 0, 1, 2, ... occurs, or the sum of the weights where it does."""
+        """How often each number 0, 1, 2, ... occurs.
+
+        Args:
+            input: one-dimensional, integers that are not negative
+            weights: what each occurrence counts, 1 by default
+            minlength: least length of the result
+
+        >>> eg.bincount(eg.tensor([0, 2, 2]), minlength=4)
+        tensor([1, 0, 2, 0])
+        """
 
     def bitwise_and(self, other: Tensor | complex | np.generic) -> Tensor:
-        """Bits set in both."""
+        """The bits that both integers have; of booleans, ``and``.
+
+        >>> eg.bitwise_and(eg.tensor([12]), eg.tensor([10]))
+        tensor([8])
+        """
 
     def bitwise_and_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.bitwise_and`: writes the result to this tensor, returns it."""
 
     def bitwise_left_shift(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a << b"""
+        """``input * 2 ** other`` of integers.
+
+        >>> eg.bitwise_left_shift(eg.tensor([3]), 2)
+        tensor([12])
+        """
 
     def bitwise_left_shift_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.bitwise_left_shift`: writes the result to this tensor, returns it."""
 
     def bitwise_not(self) -> Tensor:
-        """All bits flipped; for booleans, not."""
+        """All bits turned over: ``-x - 1``; of booleans, ``not``.
+
+        >>> eg.bitwise_not(eg.tensor([0, 5]))
+        tensor([-1, -6])
+        """
 
     def bitwise_not_(self) -> Tensor:
         """In-place form of :func:`evergrad.bitwise_not`: writes the result to this tensor, returns it."""
 
     def bitwise_or(self, other: Tensor | complex | np.generic) -> Tensor:
-        """Bits set in either."""
+        """The bits that at least one of the integers has; of booleans, ``or``.
+
+        >>> eg.bitwise_or(eg.tensor([12]), eg.tensor([10]))
+        tensor([14])
+        """
 
     def bitwise_or_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.bitwise_or`: writes the result to this tensor, returns it."""
 
     def bitwise_right_shift(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a >> b"""
+        """``input // 2 ** other`` of integers.
+
+        >>> eg.bitwise_right_shift(eg.tensor([12]), 2)
+        tensor([3])
+        """
 
     def bitwise_right_shift_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.bitwise_right_shift`: writes the result to this tensor, returns it."""
 
     def bitwise_xor(self, other: Tensor | complex | np.generic) -> Tensor:
-        """Bits set in exactly one."""
+        """The bits that exactly one of the integers has.
+
+        >>> eg.bitwise_xor(eg.tensor([12]), eg.tensor([10]))
+        tensor([6])
+        """
 
     def bitwise_xor_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.bitwise_xor`: writes the result to this tensor, returns it."""
 
     def bmm(self, mat2: Tensor) -> Tensor:
-        """The products of two equally long stacks of matrices."""
+        """Products of matrices in two stacks: (B, N, K) and (B, K, M) give (B, N, M).
+
+        >>> eg.bmm(eg.ones(2, 3, 4), eg.ones(2, 4, 5)).shape
+        evergrad.Size([2, 3, 5])
+        """
 
     def bool(self, memory_format: MemoryFormat | None = None) -> Tensor:
-        """The same numbers as bool."""
+        """The tensor as booleans: whether elements are not zero.
+
+        >>> eg.tensor([0.0, 2.0]).bool()
+        tensor([False,  True])
+        """
 
     def broadcast_to(self, *args: _int | Sequence[_int], size: _int | Sequence[_int] | None=None) -> Tensor:
-        """Singleton dimensions repeated without copying; -1 keeps an extent."""
+        """A view with dimensions of extent 1 (and new ones at the front) repeated.
+
+        -1 keeps an extent. No memory is used; writing to the view is refused.
+
+        >>> eg.tensor([[1], [2]]).expand(-1, 3)
+        tensor([[1, 1, 1],
+                [2, 2, 2]])
+        """
 
     def byte(self, memory_format: MemoryFormat | None = None) -> Tensor:
         """The same numbers as uint8."""
@@ -441,7 +763,11 @@ class TensorMethods:
         """The same numbers as complex128."""
 
     def ceil(self) -> Tensor:
-        """Rounded upwards."""
+        """The smallest integer that is not below ``x``; the derivative is zero.
+
+        >>> eg.ceil(eg.tensor([1.2, -1.7]))
+        tensor([ 2., -1.])
+        """
 
     def ceil_(self) -> Tensor:
         """In-place form of :func:`evergrad.ceil`: writes the result to this tensor, returns it."""
@@ -456,7 +782,12 @@ class TensorMethods:
         """The same numbers as int8."""
 
     def cholesky(self, upper: _bool = False) -> Tensor:
-        """The triangular ``L`` with ``L L^H = A``, or with ``upper`` its adjoint."""
+        """The lower factor ``L`` of a positive-definite matrix ``L L^T``.
+
+        >>> eg.linalg.cholesky(eg.tensor([[4.0, 2.0], [2.0, 5.0]]))
+        tensor([[2., 0.],
+                [1., 2.]])
+        """
 
     def cholesky_inverse(self, upper: _bool = False) -> Tensor:
         """The inverse of ``A``, given its Cholesky factor."""
@@ -465,34 +796,81 @@ class TensorMethods:
         """The solution of ``A X = input``, given the Cholesky factor ``input2`` of ``A``."""
 
     def chunk(self, chunks: _int, dim: _int = 0, *, axis: _int | Sequence[_int] | None = ...) -> tuple[Tensor, ...]:
-        """At most ``chunks`` parts of one size, the last of which may be smaller."""
+        """At most ``chunks`` views of about the same size along a dimension.
+
+        >>> [part.tolist() for part in eg.chunk(eg.arange(5), 2)]
+        [[0, 1, 2], [3, 4]]
+        """
 
     def clamp(self, min: Tensor | complex | np.generic | None = None, max: Tensor | complex | np.generic | None = None) -> Tensor:
-        """Held between ``min`` and ``max``; the slope is 1 inside and on the bounds, else 0."""
+        """Each element, at least ``min`` and at most ``max``.
+
+        Args:
+            input: any real tensor
+            min: number or tensor that broadcasts; ``None`` for no lower bound
+            max: number or tensor that broadcasts; ``None`` for no upper bound
+
+        The gradient passes where the element is inside, its bounds included. Where ``min > max`` the result
+        is ``max``.
+
+        >>> eg.clamp(eg.tensor([-2.0, 0.5, 3.0]), min=-1, max=1)
+        tensor([-1.0000,  0.5000,  1.0000])
+        """
 
     def clamp_(self, min: Tensor | complex | np.generic | None = None, max: Tensor | complex | np.generic | None = None) -> Tensor:
         """In-place form of :func:`evergrad.clamp`: writes the result to this tensor, returns it."""
 
     def clamp_max(self, max: Tensor | complex | np.generic | None) -> Tensor:
-        """Held below ``max``; the slope is 1 there and on the bound, else 0."""
+        """Each element, at most ``max``.
+
+        >>> eg.clamp_max(eg.tensor([-2.0, 3.0]), 0)
+        tensor([-2.,  0.])
+        """
 
     def clamp_max_(self, max: Tensor | complex | np.generic | None) -> Tensor:
         """In-place form of :func:`evergrad.clamp_max`: writes the result to this tensor, returns it."""
 
     def clamp_min(self, min: Tensor | complex | np.generic | None) -> Tensor:
-        """Held above ``min``; the slope is 1 there and on the bound, else 0."""
+        """Each element, at least ``min``.
+
+        >>> eg.clamp_min(eg.tensor([-2.0, 3.0]), 0)
+        tensor([0., 3.])
+        """
 
     def clamp_min_(self, min: Tensor | complex | np.generic | None) -> Tensor:
         """In-place form of :func:`evergrad.clamp_min`: writes the result to this tensor, returns it."""
 
     def clip(self, min: Tensor | complex | np.generic | None = None, max: Tensor | complex | np.generic | None = None) -> Tensor:
-        """Held between ``min`` and ``max``; the slope is 1 inside and on the bounds, else 0."""
+        """Each element, at least ``min`` and at most ``max``.
+
+        Args:
+            input: any real tensor
+            min: number or tensor that broadcasts; ``None`` for no lower bound
+            max: number or tensor that broadcasts; ``None`` for no upper bound
+
+        The gradient passes where the element is inside, its bounds included. Where ``min > max`` the result
+        is ``max``.
+
+        >>> eg.clamp(eg.tensor([-2.0, 0.5, 3.0]), min=-1, max=1)
+        tensor([-1.0000,  0.5000,  1.0000])
+        """
 
     def clip_(self, min: Tensor | complex | np.generic | None = None, max: Tensor | complex | np.generic | None = None) -> Tensor:
         """In-place form of :func:`evergrad.clip`: writes the result to this tensor, returns it."""
 
     def clone(self, *, memory_format: MemoryFormat | None = None) -> Tensor:
-        """A copy in memory of its own, connected to the graph."""
+        """A copy with its own memory; gradients pass through it.
+
+        Args:
+            input: any tensor
+            memory_format: order of the dimensions in memory; as in the input by default
+
+        >>> x = eg.tensor([1.0, 2.0])
+        >>> y = x.clone()
+        >>> y[0] = 9.0
+        >>> x
+        tensor([1., 2.])
+        """
 
     def coalesce(self) -> Any:
         """For a sparse coordinate tensor; an error for any other."""
@@ -501,54 +879,102 @@ class TensorMethods:
         """For a sparse row compressed tensor; an error for any other."""
 
     def conj(self) -> Tensor:
-        """The complex conjugate; real tensors as they are."""
+        """The complex conjugate; a real tensor is returned as it is.
+
+        PyTorch conjugates when the elements are next read; here a copy is made at once.
+
+        >>> eg.conj(eg.tensor([1 + 2j]))
+        tensor([1.-2.j])
+        """
 
     def conj_physical(self) -> Tensor:
-        """The complex conjugate; real tensors as they are."""
+        """The complex conjugate; a real tensor is returned as it is.
+
+        PyTorch conjugates when the elements are next read; here a copy is made at once.
+
+        >>> eg.conj(eg.tensor([1 + 2j]))
+        tensor([1.-2.j])
+        """
 
     def conj_physical_(self) -> Tensor:
         """The complex conjugate in place."""
 
     def contiguous(self, memory_format: MemoryFormat | None = None) -> Tensor:
-        """Elements in row-major order, or that of a memory format: itself if they are, else a copy."""
+        """The tensor itself if its elements are contiguous, else a copy in order.
+
+        >>> eg.zeros(2, 3).t().contiguous().is_contiguous()
+        True
+        """
 
     def copy_(self, src: Any, non_blocking: _bool = False) -> Tensor:
-        """Write the elements of another tensor, cast and broadcast to fit."""
+        """Write the elements of another tensor into this one; shapes broadcast.
+
+        >>> eg.zeros(2).copy_(eg.tensor([1, 2]))
+        tensor([1., 2.])
+        """
 
     def copysign(self, other: Tensor | complex | np.generic) -> Tensor:
-        """|a| with the sign of b."""
+        """The magnitude of ``input`` with the sign of ``other``.
+
+        >>> eg.copysign(eg.tensor([1.0, 2.0]), eg.tensor([-0.0, 3.0]))
+        tensor([-1.,  2.])
+        """
 
     def copysign_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.copysign`: writes the result to this tensor, returns it."""
 
     def corrcoef(self) -> Tensor:
-        """Pearson's correlation coefficients of variables (rows) over observations (columns)."""
+        """The correlation matrix of variables (rows) over observations (columns).
+
+        >>> eg.corrcoef(eg.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]))
+        tensor([[ 1., -1.],
+                [-1.,  1.]])
+        """
 
     def cos(self) -> Tensor:
-        """The cosine."""
+        """The cosine of an angle in radians.
+
+        >>> eg.cos(eg.tensor([0.0, eg.pi]))
+        tensor([ 1., -1.])
+        """
 
     def cos_(self) -> Tensor:
         """In-place form of :func:`evergrad.cos`: writes the result to this tensor, returns it."""
 
     def cosh(self) -> Tensor:
-        """The hyperbolic cosine."""
+        """The hyperbolic cosine ``(exp(x) + exp(-x)) / 2``.
+
+        >>> eg.cosh(eg.tensor([0.0, 1.0]))
+        tensor([1.0000, 1.5431])
+        """
 
     def cosh_(self) -> Tensor:
         """In-place form of :func:`evergrad.cosh`: writes the result to this tensor, returns it."""
 
     def count_nonzero(self, dim: _int | Sequence[_int] | None = None, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """How many elements are not zero."""
+        """How many elements are not zero.
+
+        >>> eg.count_nonzero(eg.tensor([[0, 1], [2, 3]]), dim=1)
+        tensor([1, 2])
+        """
 
     def cov(self, *, correction: _int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
-        """The covariances of variables (rows) over observations (columns), which may count several
-        times (``fweights``) or matter more than others (``aweights``).
+        """The covariance matrix of variables (rows) over observations (columns).
+
+        >>> eg.cov(eg.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]))
+        tensor([[ 1., -1.],
+                [-1.,  1.]])
         """
 
     def cpu(self, memory_format: MemoryFormat | None = None) -> Tensor:
         """The tensor itself: it is on the CPU."""
 
     def cross(self, other: Tensor, dim: _int | None = None, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """The cross product of vectors of length 3."""
+        """The vector product of three-dimensional vectors along ``dim``.
+
+        >>> eg.cross(eg.tensor([1.0, 0.0, 0.0]), eg.tensor([0.0, 1.0, 0.0]), dim=0)
+        tensor([0., 0., 1.])
+        """
 
     def crow_indices(self) -> Any:
         """For a sparse row compressed tensor; an error for any other."""
@@ -557,19 +983,47 @@ class TensorMethods:
         """An error that says where evergrad computes."""
 
     def cummax(self, dim: _int, *, axis: _int | Sequence[_int] | None = ...) -> return_types.cummax:
-        """The largest so far along a dimension, and where it (last) stood."""
+        """The running maximum along a dimension and where it is: ``(values, indices)``.
+
+        >>> eg.cummax(eg.tensor([1, 3, 2]), dim=0).values
+        tensor([1, 3, 3])
+        """
 
     def cummin(self, dim: _int, *, axis: _int | Sequence[_int] | None = ...) -> return_types.cummin:
-        """The smallest so far along a dimension, and where it (last) stood."""
+        """The running minimum along a dimension and where it is: ``(values, indices)``.
+
+        >>> eg.cummin(eg.tensor([3, 1, 2]), dim=0).values
+        tensor([3, 1, 1])
+        """
 
     def cumprod(self, dim: _int, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """The running product along a dimension; integers are multiplied in int64."""
+        """The running product along a dimension.
+
+        Args:
+            input: any tensor
+            dim: dimension
+            dtype: type to convert to first
+
+        The gradient is exact for zeros too.
+
+        >>> eg.cumprod(eg.tensor([1, 2, 3]), dim=0)
+        tensor([1, 2, 6])
+        """
 
     def cumprod_(self, dim: _int, *, dtype: _dtype | None = None) -> Tensor:
         """In-place form of :func:`evergrad.cumprod`: writes the result to this tensor, returns it."""
 
     def cumsum(self, dim: _int, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """The running sum along a dimension; integers are summed in int64."""
+        """The running sum along a dimension: ``y_i = x_0 + ... + x_i``.
+
+        Args:
+            input: any tensor
+            dim: dimension
+            dtype: type to convert to first; integers and booleans are summed in int64
+
+        >>> eg.cumsum(eg.tensor([1, 2, 3]), dim=0)
+        tensor([1, 3, 6])
+        """
 
     def cumsum_(self, dim: _int, *, dtype: _dtype | None = None) -> Tensor:
         """In-place form of :func:`evergrad.cumsum`: writes the result to this tensor, returns it."""
@@ -581,7 +1035,11 @@ class TensorMethods:
     def data(self, value: Tensor) -> None: ...
 
     def deg2rad(self) -> Tensor:
-        """Degrees in radians."""
+        """Degrees as radians: ``x * pi / 180``.
+
+        >>> eg.deg2rad(eg.tensor([180.0, 90.0]))
+        tensor([3.1416, 1.5708])
+        """
 
     def deg2rad_(self) -> Tensor:
         """In-place form of :func:`evergrad.deg2rad`: writes the result to this tensor, returns it."""
@@ -590,34 +1048,95 @@ class TensorMethods:
         """The number of dimensions that are not indexed: all."""
 
     def det(self) -> Tensor:
-        """The determinant of each matrix."""
+        """The determinant of square matrices.
+
+        >>> eg.det(eg.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        tensor(-2.)
+        """
 
     def detach(self) -> Tensor:
-        """The same elements, without a history."""
+        """The same memory without history: no gradient passes back through it.
+
+        >>> x = eg.ones(2, requires_grad=True)
+        >>> (x * 2).detach().requires_grad
+        False
+        """
 
     def detach_(self) -> Tensor:
-        """Cut this tensor off from its history, in place."""
+        """Cut this tensor off its graph, in place.
+
+        >>> (eg.ones(1, requires_grad=True) * 2).detach_().requires_grad
+        False
+        """
 
     def diag(self, diagonal: _int = 0) -> Tensor:
-        """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
+        """Of a vector, the matrix with it on a diagonal; of a matrix, that diagonal.
+
+        >>> eg.diag(eg.tensor([1, 2]))
+        tensor([[1, 0],
+                [0, 2]])
+        >>> eg.diag(eg.tensor([[1, 2], [3, 4]]))
+        tensor([1, 4])
+        """
 
     def diag_embed(self, offset: _int = 0, dim1: _int = -2, dim2: _int = -1) -> Tensor:
-        """Matrices with the last dimension as a diagonal; zeros elsewhere."""
+        """Matrices with the last dimension on a diagonal.
+
+        >>> eg.diag_embed(eg.ones(3, 2)).shape
+        evergrad.Size([3, 2, 2])
+        """
 
     def diagflat(self, offset: _int = 0) -> Tensor:
-        """All elements as the diagonal of a matrix."""
+        """The matrix with all elements on a diagonal.
+
+        >>> eg.diagflat(eg.tensor([[1, 2]]))
+        tensor([[1, 0],
+                [0, 2]])
+        """
 
     def diagonal(self, offset: _int = 0, dim1: _int = 0, dim2: _int = 1) -> Tensor:
-        """A diagonal of two dimensions, as the last dimension of a view."""
+        """A view of a diagonal of two dimensions, put last.
+
+        Args:
+            input: at least two-dimensional
+            offset: 0 the main diagonal, above it positive, below it negative
+            dim1: first of the two dimensions
+            dim2: second of them
+
+        >>> eg.diagonal(eg.tensor([[1, 2], [3, 4]]))
+        tensor([1, 4])
+        """
 
     def diagonal_scatter(self, src: Tensor, offset: _int = 0, dim1: _int = 0, dim2: _int = 1) -> Tensor:
-        """A copy with a diagonal replaced."""
+        """A copy with ``src`` on a diagonal.
+
+        >>> eg.diagonal_scatter(eg.zeros(2, 2), eg.ones(2))
+        tensor([[1., 0.],
+                [0., 1.]])
+        """
 
     def diff(self, n: _int = 1, dim: _int = -1, prepend: Tensor | None = None, append: Tensor | None = None, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """Differences of neighbours along a dimension, ``n`` times over."""
+        """Differences of neighbours along a dimension, ``n`` times over.
+
+        Args:
+            input: any tensor
+            n: how often
+            dim: dimension
+            prepend: tensor to put before ``input`` first
+            append: tensor to put behind it
+
+        >>> eg.diff(eg.tensor([1, 4, 9, 16]))
+        tensor([3, 5, 7])
+        >>> eg.diff(eg.tensor([1, 4, 9, 16]), n=2)
+        tensor([2, 2])
+        """
 
     def digamma(self) -> Tensor:
-        """The slope of lgamma."""
+        """The derivative of :func:`lgamma`.
+
+        >>> eg.digamma(eg.tensor([1.0, 2.0]))
+        tensor([-0.5772,  0.4228])
+        """
 
     def digamma_(self) -> Tensor:
         """In-place form of :func:`evergrad.digamma`: writes the result to this tensor, returns it."""
@@ -626,61 +1145,133 @@ class TensorMethods:
         """The dimensions from the outermost to the innermost in memory."""
 
     def dist(self, other: Tensor, p: _float = 2) -> Tensor:
-        """The ``p``-norm of the difference."""
+        """The ``p``-norm of the difference of two tensors.
+
+        >>> eg.dist(eg.tensor([0.0, 0.0]), eg.tensor([3.0, 4.0]))
+        tensor(5.)
+        """
 
     def div(self, other: Tensor | complex | np.generic, *, rounding_mode: str | None = None) -> Tensor:
-        """``input / other``; rounded towards zero with ``"trunc"``, downwards with ``"floor"``."""
+        """The quotient ``input / other``, element by element.
+
+        Args:
+            input: tensor or number
+            other: tensor or number; shapes broadcast
+            rounding_mode: ``None`` divides truly (integers give floats), ``"trunc"`` rounds towards zero
+                as C does, ``"floor"`` down as Python's ``//`` does
+
+        >>> eg.div(eg.tensor([7, -7]), 2)
+        tensor([ 3.5000, -3.5000])
+        >>> eg.div(eg.tensor([7, -7]), 2, rounding_mode="trunc")
+        tensor([ 3, -3])
+        >>> eg.div(eg.tensor([7, -7]), 2, rounding_mode="floor")
+        tensor([ 3, -4])
+        """
 
     def div_(self, other: Tensor | complex | np.generic, *, rounding_mode: str | None = None) -> Tensor:
         """In-place form of :func:`evergrad.div`: writes the result to this tensor, returns it."""
 
     def divide(self, other: Tensor | complex | np.generic, *, rounding_mode: str | None = None) -> Tensor:
-        """``input / other``; rounded towards zero with ``"trunc"``, downwards with ``"floor"``."""
+        """The quotient ``input / other``, element by element.
+
+        Args:
+            input: tensor or number
+            other: tensor or number; shapes broadcast
+            rounding_mode: ``None`` divides truly (integers give floats), ``"trunc"`` rounds towards zero
+                as C does, ``"floor"`` down as Python's ``//`` does
+
+        >>> eg.div(eg.tensor([7, -7]), 2)
+        tensor([ 3.5000, -3.5000])
+        >>> eg.div(eg.tensor([7, -7]), 2, rounding_mode="trunc")
+        tensor([ 3, -3])
+        >>> eg.div(eg.tensor([7, -7]), 2, rounding_mode="floor")
+        tensor([ 3, -4])
+        """
 
     def divide_(self, other: Tensor | complex | np.generic, *, rounding_mode: str | None = None) -> Tensor:
         """In-place form of :func:`evergrad.divide`: writes the result to this tensor, returns it."""
 
     def dot(self, tensor: Tensor) -> Tensor:
-        """The sum of the products of two vectors' elements."""
+        """The sum of the products of two vectors' elements.
+
+        >>> eg.dot(eg.tensor([1.0, 2.0]), eg.tensor([3.0, 4.0]))
+        tensor(11.)
+        """
 
     def double(self, memory_format: MemoryFormat | None = None) -> Tensor:
-        """The same numbers as float64."""
+        """The tensor in float64.
+
+        >>> eg.tensor([1, 2]).double()
+        tensor([1., 2.], dtype=evergrad.float64)
+        """
 
     def dsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
-        """Parts behind each other: of the third dimension."""
+        """:func:`tensor_split` along the third dimension.
+
+        >>> len(eg.dsplit(eg.zeros(1, 1, 4), 2))
+        2
+        """
 
     def eq(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a == b"""
+        """Whether elements are equal, as booleans.
+
+        >>> eg.eq(eg.tensor([1, 2]), eg.tensor([1, 3]))
+        tensor([ True, False])
+        """
 
     def eq_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.eq`: writes the result to this tensor, returns it."""
 
     def equal(self, other: Tensor) -> _bool:
-        """Whether both have the same shape and the same elements."""
+        """Whether two tensors have the same shape and elements, as a Python bool.
+
+        >>> eg.equal(eg.tensor([1, 2]), eg.tensor([1, 2]))
+        True
+        """
 
     def erf(self) -> Tensor:
-        """The integral of 2 / sqrt(pi) * exp(-x * x) from 0."""
+        """The error function: ``2 / sqrt(pi)`` times the integral of ``exp(-t^2)`` from 0 to x.
+
+        >>> eg.erf(eg.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.8427])
+        """
 
     def erf_(self) -> Tensor:
         """In-place form of :func:`evergrad.erf`: writes the result to this tensor, returns it."""
 
     def erfc(self) -> Tensor:
-        """1 - erf(x), exact where erf is near 1."""
+        """``1 - erf(x)``, exact where erf is almost 1.
+
+        >>> eg.erfc(eg.tensor([0.0, 3.0]))
+        tensor([1.0000e+00, 2.2090e-05])
+        """
 
     def erfc_(self) -> Tensor:
         """In-place form of :func:`evergrad.erfc`: writes the result to this tensor, returns it."""
 
     def erfinv(self) -> Tensor:
-        """The inverse of the error function."""
+        """The inverse of :func:`erf`, for ``-1 < x < 1``.
+
+        >>> eg.erfinv(eg.tensor([0.0, 0.5]))
+        tensor([0.0000, 0.4769])
+        """
 
     def erfinv_(self) -> Tensor:
         """In-place form of :func:`evergrad.erfinv`: writes the result to this tensor, returns it."""
 
     def exp(self) -> Tensor:
-        """e to the power of x."""
+        """The exponential ``e ** x``.
+
+        >>> eg.exp(eg.tensor([0.0, 1.0]))
+        tensor([1.0000, 2.7183])
+        """
 
     def exp2(self) -> Tensor:
-        """2 to the power of x."""
+        """``2 ** x``
+
+        >>> eg.exp2(eg.tensor([0.5, 3.0]))
+        tensor([1.4142, 8.0000])
+        """
 
     def exp2_(self) -> Tensor:
         """In-place form of :func:`evergrad.exp2`: writes the result to this tensor, returns it."""
@@ -689,12 +1280,28 @@ class TensorMethods:
         """In-place form of :func:`evergrad.exp`: writes the result to this tensor, returns it."""
 
     def expand(self, *args: _int | Sequence[_int], size: _int | Sequence[_int] | None=None, implicit: _bool=False) -> Tensor:
-        """Singleton dimensions repeated without copying; -1 keeps an extent."""
+        """A view with dimensions of extent 1 (and new ones at the front) repeated.
 
-    def expand_as(self, other: Tensor) -> Tensor: ...
+        -1 keeps an extent. No memory is used; writing to the view is refused.
+
+        >>> eg.tensor([[1], [2]]).expand(-1, 3)
+        tensor([[1, 1, 1],
+                [2, 2, 2]])
+        """
+
+    def expand_as(self, other: Tensor) -> Tensor:
+        """A view expanded to the shape of another tensor.
+
+        >>> eg.tensor([1, 2]).expand_as(eg.zeros(3, 2)).shape
+        evergrad.Size([3, 2])
+        """
 
     def expm1(self) -> Tensor:
-        """exp(x) - 1, exact near 0."""
+        """``exp(x) - 1``, exact for small ``x`` where ``exp(x) - 1`` would cancel.
+
+        >>> eg.expm1(eg.tensor([1e-10, 1.0]))
+        tensor([1.0000e-10, 1.7183e+00])
+        """
 
     def expm1_(self) -> Tensor:
         """In-place form of :func:`evergrad.expm1`: writes the result to this tensor, returns it."""
@@ -703,82 +1310,174 @@ class TensorMethods:
         """Fill with exponential numbers of rate ``lambd``."""
 
     def fill_(self, value: Tensor | complex | np.generic) -> Tensor:
-        """Write one number, or the element of a 0-d tensor, everywhere."""
+        """Set all elements to one number.
+
+        >>> eg.zeros(2).fill_(7)
+        tensor([7., 7.])
+        """
 
     def fill_diagonal_(self, fill_value: Tensor | complex | np.generic, wrap: _bool = False) -> Tensor:
         """Write one number on the main diagonal; ``wrap`` begins anew below a tall matrix."""
 
     def fix(self) -> Tensor:
-        """Rounded towards zero."""
+        """Rounded towards zero; the derivative is zero.
+
+        >>> eg.trunc(eg.tensor([1.7, -1.7]))
+        tensor([ 1., -1.])
+        """
 
     def fix_(self) -> Tensor:
         """In-place form of :func:`evergrad.fix`: writes the result to this tensor, returns it."""
 
     def flatten(self, start_dim: _int = 0, end_dim: _int = -1) -> Tensor:
-        """The dimensions from ``start_dim`` to ``end_dim`` as one."""
+        """Dimensions ``start_dim`` to ``end_dim`` as one.
+
+        >>> eg.flatten(eg.zeros(2, 3, 4), start_dim=1).shape
+        evergrad.Size([2, 12])
+        """
 
     def flip(self, *args: _int | Sequence[_int], dims: _int | Sequence[_int] | None=None) -> Tensor:
-        """Dimensions in reverse order, as a copy."""
+        """The elements in reverse order along the given dimensions, as a copy.
+
+        >>> eg.flip(eg.tensor([[1, 2], [3, 4]]), dims=(1,))
+        tensor([[2, 1],
+                [4, 3]])
+        """
 
     def fliplr(self) -> Tensor:
-        """Columns in reverse order."""
+        """The elements in reverse order along the second dimension.
+
+        >>> eg.fliplr(eg.tensor([[1, 2], [3, 4]]))
+        tensor([[2, 1],
+                [4, 3]])
+        """
 
     def flipud(self) -> Tensor:
-        """Rows in reverse order."""
+        """The elements in reverse order along the first dimension.
+
+        >>> eg.flipud(eg.tensor([[1, 2], [3, 4]]))
+        tensor([[3, 4],
+                [1, 2]])
+        """
 
     def float(self, memory_format: MemoryFormat | None = None) -> Tensor:
-        """The same numbers as float32."""
+        """The tensor in float32.
+
+        >>> eg.tensor([1, 2]).float()
+        tensor([1., 2.])
+        """
 
     def float_power(self, exponent: Tensor | complex | np.generic) -> Tensor:
-        """``pow`` in double precision."""
+        """``input`` to the power ``exponent``, in float64 (complex128 for complex).
+
+        >>> eg.float_power(eg.tensor([1, 2, 3]), 2)
+        tensor([1., 4., 9.], dtype=evergrad.float64)
+        """
 
     def float_power_(self, exponent: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.float_power`: writes the result to this tensor, returns it."""
 
     def floor(self) -> Tensor:
-        """Rounded downwards."""
+        """The largest integer that is not above ``x``; the derivative is zero.
+
+        >>> eg.floor(eg.tensor([1.7, -1.2]))
+        tensor([ 1., -2.])
+        """
 
     def floor_(self) -> Tensor:
         """In-place form of :func:`evergrad.floor`: writes the result to this tensor, returns it."""
 
     def floor_divide(self, other: Tensor | complex | np.generic) -> Tensor:
-        """The quotient rounded downwards."""
+        """The quotient rounded down, as Python's ``//``.
+
+        Args:
+            input: tensor or number
+            other: tensor or number; shapes broadcast
+
+        >>> eg.floor_divide(eg.tensor([7, -7]), 2)
+        tensor([ 3, -4])
+        """
 
     def floor_divide_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.floor_divide`: writes the result to this tensor, returns it."""
 
     def fmax(self, other: Tensor | complex | np.generic) -> Tensor:
-        """The larger of two; NaN only if both are."""
+        """The larger of two elements; a NaN loses against a number.
+
+        >>> eg.fmax(eg.tensor([1.0, eg.nan]), eg.tensor([3.0, 2.0]))
+        tensor([3., 2.])
+        """
 
     def fmin(self, other: Tensor | complex | np.generic) -> Tensor:
-        """The smaller of two; NaN only if both are."""
+        """The smaller of two elements; a NaN loses against a number.
+
+        >>> eg.fmin(eg.tensor([1.0, eg.nan]), eg.tensor([3.0, 2.0]))
+        tensor([1., 2.])
+        """
 
     def fmod(self, other: Tensor | complex | np.generic) -> Tensor:
-        """What division leaves over, with the dividend's sign."""
+        """What division leaves, with the sign of the dividend: C's ``fmod``.
+
+        Args:
+            input: tensor or number
+            other: tensor or number, the divisor; shapes broadcast
+
+        >>> eg.fmod(eg.tensor([5, -5]), 3)
+        tensor([ 2, -2])
+        """
 
     def fmod_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.fmod`: writes the result to this tensor, returns it."""
 
     def frac(self) -> Tensor:
-        """x - trunc(x)"""
+        """What :func:`trunc` cuts off: ``x - trunc(x)``.
+
+        >>> eg.frac(eg.tensor([1.5, -1.25]))
+        tensor([ 0.5000, -0.2500])
+        """
 
     def frac_(self) -> Tensor:
         """In-place form of :func:`evergrad.frac`: writes the result to this tensor, returns it."""
 
     def frexp(self) -> return_types.frexp:
-        """``input`` as ``mantissa * 2 ** exponent`` with a mantissa between 0.5 and 1 in size."""
+        """Mantissa in ``[0.5, 1)`` and exponent: ``x = mantissa * 2 ** exponent``.
+
+        Returns a named tuple ``(mantissa, exponent)``.
+
+        >>> eg.frexp(eg.tensor([8.0])).mantissa
+        tensor([0.5000])
+        """
 
     def gather(self, dim: _int, index: Tensor, *, sparse_grad: _bool = False, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """For each element of the index, the element at that place of the dimension."""
+        """Elements picked along a dimension: ``out[i][j] = input[index[i][j]][j]`` for dim 0.
+
+        Args:
+            input: any tensor
+            dim: dimension to pick along
+            index: int64, as many dimensions as ``input``, none of them larger (but for ``dim``)
+            sparse_grad: whether the gradient of ``input`` is a sparse tensor
+
+        >>> eg.gather(eg.tensor([[1, 2], [3, 4]]), 1, eg.tensor([[0, 0], [1, 0]]))
+        tensor([[1, 1],
+                [4, 3]])
+        """
 
     def gcd(self, other: Tensor) -> Tensor:
-        """The greatest common divisor."""
+        """The greatest common divisor of two integers.
+
+        >>> eg.gcd(eg.tensor([12, 7]), eg.tensor([18, 21]))
+        tensor([6, 7])
+        """
 
     def gcd_(self, other: Tensor) -> Tensor:
         """In-place form of :func:`evergrad.gcd`: writes the result to this tensor, returns it."""
 
     def ge(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a >= b"""
+        """Whether ``input >= other``, as booleans.
+
+        >>> eg.ge(eg.tensor([1, 2]), 2)
+        tensor([False,  True])
+        """
 
     def ge_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.ge`: writes the result to this tensor, returns it."""
@@ -790,126 +1489,242 @@ class TensorMethods:
         """QR as LAPACK leaves it: R, below it the reflection vectors, and their factors."""
 
     def ger(self, vec2: Tensor) -> Tensor:
-        """Every element of one vector times every element of another."""
+        """All products of two vectors' elements: (N) and (M) give (N, M).
+
+        >>> eg.outer(eg.tensor([1.0, 2.0]), eg.tensor([3.0, 4.0]))
+        tensor([[3., 4.],
+                [6., 8.]])
+        """
 
     def get_device(self) -> _int:
         """The number of the accelerator a tensor is on: -1, for none."""
 
     def greater(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a > b"""
+        """Whether ``input > other``, as booleans.
+
+        >>> eg.gt(eg.tensor([1, 2]), 1)
+        tensor([False,  True])
+        """
 
     def greater_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.greater`: writes the result to this tensor, returns it."""
 
     def greater_equal(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a >= b"""
+        """Whether ``input >= other``, as booleans.
+
+        >>> eg.ge(eg.tensor([1, 2]), 2)
+        tensor([False,  True])
+        """
 
     def greater_equal_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.greater_equal`: writes the result to this tensor, returns it."""
 
     def gt(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a > b"""
+        """Whether ``input > other``, as booleans.
+
+        >>> eg.gt(eg.tensor([1, 2]), 1)
+        tensor([False,  True])
+        """
 
     def gt_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.gt`: writes the result to this tensor, returns it."""
 
     def half(self, memory_format: MemoryFormat | None = None) -> Tensor:
-        """The same numbers as float16."""
+        """The tensor in float16.
+
+        >>> eg.tensor([1, 2]).half()
+        tensor([1., 2.], dtype=evergrad.float16)
+        """
 
     def hardshrink(self, lambd: _float = 0.5) -> Tensor:
-        """0 where ``|x| <= lambd``, else ``x``."""
+        """``x`` where its absolute value is above ``lambd``, else zero.
+
+        >>> F.hardshrink(eg.tensor([-1.0, 0.2, 1.0]))
+        tensor([-1.,  0.,  1.])
+        """
 
     def heaviside(self, values: Tensor) -> Tensor:
-        """0 where ``input`` is negative, 1 where it is positive, ``values`` where it is 0."""
+        """The step function: 0 below zero, 1 above, ``values`` at zero.
+
+        >>> eg.heaviside(eg.tensor([-1.0, 0.0, 2.0]), eg.tensor(0.5))
+        tensor([0.0000, 0.5000, 1.0000])
+        """
 
     def heaviside_(self, values: Tensor) -> Tensor:
         """In-place form of :func:`evergrad.heaviside`: writes the result to this tensor, returns it."""
 
     def histc(self, bins: _int = 100, min: _float = 0, max: _float = 0) -> Tensor:
-        """How many elements fall into each of ``bins`` equal bins between ``min`` and ``max``, or
-        between the smallest and the largest element.
+        """How many elements fall into each of ``bins`` equal intervals.
+
+        Args:
+            input: floating-point tensor
+            bins: number of intervals
+            min: lower end; with ``min == max`` the smallest and largest element are taken
+            max: upper end
+
+        >>> eg.histc(eg.tensor([1.0, 2.0, 1.0]), bins=4, min=0, max=3)
+        tensor([0., 2., 1., 0.])
         """
 
     def histogram(self, bins: Any, *, range: Sequence[_float] | None = None, weight: Tensor | None = None, density: _bool = False) -> return_types.histogram:
-        """How many elements, or how much weight, fall into each bin, and the edges of the bins. These
-        are given, or ``bins`` equal ones in a range.
+        """How many elements fall into each interval, and the edges of the intervals.
+
+        Args:
+            input: floating-point tensor
+            bins: their number, or a tensor of edges
+            range: lower and upper end
+            weight: what each element counts
+            density: whether the result integrates to 1
+
+        Returns a named tuple ``(hist, bin_edges)``.
+
+        >>> eg.histogram(eg.tensor([1.0, 2.0, 1.0]), bins=4, range=(0.0, 3.0)).hist
+        tensor([0., 2., 1., 0.])
         """
 
     def hsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
-        """Parts side by side: of columns, or of a vector."""
+        """:func:`tensor_split` along the second dimension; of a vector along the first.
+
+        >>> [part.tolist() for part in eg.hsplit(eg.arange(4), 2)]
+        [[0, 1], [2, 3]]
+        """
 
     def hypot(self, other: Tensor | complex | np.generic) -> Tensor:
-        """sqrt(a*a + b*b) without overflow."""
+        """The length ``sqrt(input^2 + other^2)`` without overflow on the way.
+
+        >>> eg.hypot(eg.tensor([3.0]), eg.tensor([4.0]))
+        tensor([5.])
+        """
 
     def hypot_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.hypot`: writes the result to this tensor, returns it."""
 
     def i0(self) -> Tensor:
-        """The Bessel function I0."""
+        """The modified Bessel function of the first kind, order zero.
+
+        >>> eg.i0(eg.tensor([0.0, 1.0]))
+        tensor([1.0000, 1.2661])
+        """
 
     def i0_(self) -> Tensor:
         """In-place form of :func:`evergrad.i0`: writes the result to this tensor, returns it."""
 
     def igamma(self, other: Tensor | complex | np.generic) -> Tensor:
-        """The lower incomplete gamma function of order a, from 0 to 1."""
+        """The regularised lower incomplete gamma function ``P(input, other)``.
+
+        >>> eg.igamma(eg.tensor([2.0]), eg.tensor([1.0]))
+        tensor([0.2642])
+        """
 
     def igamma_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.igamma`: writes the result to this tensor, returns it."""
 
     def igammac(self, other: Tensor | complex | np.generic) -> Tensor:
-        """The upper incomplete gamma function of order a, from 1 to 0."""
+        """The regularised upper incomplete gamma function ``Q = 1 - P``.
+
+        >>> eg.igammac(eg.tensor([2.0]), eg.tensor([1.0]))
+        tensor([0.7358])
+        """
 
     def igammac_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.igammac`: writes the result to this tensor, returns it."""
 
     @property
     def imag(self) -> Tensor:
-        """The imaginary part as a view."""
+        """A view of the imaginary parts.
+
+        >>> eg.imag(eg.tensor([1 + 2j]))
+        tensor([2.])
+        """
 
     def index_add(self, dim: _int, index: Tensor, source: Tensor, *, alpha: Tensor | complex | np.generic = 1, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """``alpha * source`` added, slice by slice, to the slices with the given numbers."""
+        """A copy with slices of ``source`` times ``alpha`` added along ``dim`` at ``index``.
+
+        >>> eg.index_add(eg.zeros(3), 0, eg.tensor([0, 0, 2]), eg.tensor([1.0, 2.0, 3.0]))
+        tensor([3., 0., 3.])
+        """
 
     def index_add_(self, dim: _int, index: Tensor, source: Tensor, *, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of :func:`evergrad.index_add`: writes the result to this tensor, returns it."""
 
     def index_copy(self, dim: _int, index: Tensor, source: Tensor, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """The slices with the given numbers replaced by those of ``source``."""
+        """A copy with slices of ``source`` written along ``dim`` at ``index``.
+
+        >>> eg.index_copy(eg.zeros(3), 0, eg.tensor([0, 2]), eg.tensor([1.0, 3.0]))
+        tensor([1., 0., 3.])
+        """
 
     def index_copy_(self, dim: _int, index: Tensor, source: Tensor) -> Tensor:
         """In-place form of :func:`evergrad.index_copy`: writes the result to this tensor, returns it."""
 
     def index_fill(self, dim: _int, index: Tensor, value: Tensor | complex | np.generic, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """The slices with the given numbers filled with one number."""
+        """A copy with the slices along ``dim`` at ``index`` filled with a number.
+
+        >>> eg.index_fill(eg.zeros(3), 0, eg.tensor([0, 2]), 7.0)
+        tensor([7., 0., 7.])
+        """
 
     def index_fill_(self, dim: _int, index: Tensor, value: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.index_fill`: writes the result to this tensor, returns it."""
 
     def index_put(self, indices: Sequence[Tensor], values: Tensor, accumulate: _bool = False) -> Tensor:
-        """``input[indices] = values``, or ``+=`` where repeated places add up."""
+        """A copy with ``values`` written where a tuple of index tensors points.
+
+        Args:
+            input: any tensor
+            indices: one tensor for each of the first dimensions; they broadcast
+            values: tensor that broadcasts to the places
+            accumulate: whether to add to what is there, repeated places included
+
+        >>> eg.index_put(eg.zeros(3), (eg.tensor([0, 0]),), eg.tensor(1.0), accumulate=True)
+        tensor([2., 0., 0.])
+        """
 
     def index_put_(self, indices: Sequence[Tensor], values: Tensor, accumulate: _bool = False) -> Tensor:
         """In-place form of :func:`evergrad.index_put`: writes the result to this tensor, returns it."""
 
     def index_reduce(self, dim: _int, index: Tensor, source: Tensor, reduce: str, *, include_self: _bool = True, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """The slices with the given numbers folded with those of ``source``."""
+        """A copy with slices of ``source`` combined along ``dim`` at ``index``.
+
+        >>> eg.index_reduce(eg.ones(2), 0, eg.tensor([0, 0]), eg.tensor([2.0, 3.0]), "prod")
+        tensor([6., 1.])
+        """
 
     def index_reduce_(self, dim: _int, index: Tensor, source: Tensor, reduce: str, *, include_self: _bool = True) -> Tensor:
         """In-place form of :func:`evergrad.index_reduce`: writes the result to this tensor, returns it."""
 
     def index_select(self, dim: _int, index: Tensor, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """The slices of a dimension with the given numbers."""
+        """Slices along a dimension, in the order of an index vector, as a copy.
+
+        >>> eg.index_select(eg.tensor([[1, 2], [3, 4]]), 0, eg.tensor([1, 1]))
+        tensor([[3, 4],
+                [3, 4]])
+        """
 
     def indices(self) -> Any:
         """For a sparse coordinate tensor; an error for any other."""
 
     def inner(self, other: Tensor) -> Tensor:
-        """The products of all vectors along the last dimensions; plain products with a number."""
+        """Sums of products along the last dimensions: of vectors, the dot product.
+
+        >>> eg.inner(eg.tensor([1.0, 2.0]), eg.tensor([[3.0, 4.0], [5.0, 6.0]]))
+        tensor([11., 17.])
+        """
 
     def int(self, memory_format: MemoryFormat | None = None) -> Tensor:
-        """The same numbers as int32."""
+        """The tensor in int32, fractions cut off.
+
+        >>> eg.tensor([1.7, -1.7]).int()
+        tensor([ 1, -1], dtype=evergrad.int32)
+        """
 
     def inverse(self) -> Tensor:
-        """The inverse of each matrix."""
+        """The inverse of square matrices: see ``evergrad.linalg.inv``.
+
+        >>> eg.inverse(2 * eg.eye(2))
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.5000]])
+        """
 
     def is_coalesced(self) -> Any:
         """For a sparse coordinate tensor; an error for any other."""
@@ -945,7 +1760,11 @@ class TensorMethods:
         """Always false: tensors are dense and on the CPU."""
 
     def is_nonzero(self) -> _bool:
-        """Whether the only element is not zero."""
+        """Whether the only element is not zero, as a Python bool.
+
+        >>> eg.is_nonzero(eg.tensor([2.0]))
+        True
+        """
 
     def is_pinned(self, device: Device | str | _int | None = None) -> _bool: ...
 
@@ -975,101 +1794,205 @@ class TensorMethods:
         """Always false: tensors are dense and on the CPU."""
 
     def isclose(self, other: Tensor, rtol: _float = 1e-05, atol: _float = 1e-08, equal_nan: _bool = False) -> Tensor:
-        """``|input - other| <= atol + rtol * |other|``; equal infinities are close."""
+        """Whether ``|input - other| <= atol + rtol * |other|``, element by element.
+
+        Args:
+            input: tensor
+            other: tensor; shapes broadcast
+            rtol: relative tolerance
+            atol: absolute tolerance
+            equal_nan: whether two NaNs are close
+
+        >>> eg.isclose(eg.tensor([1.0, 2.0]), eg.tensor([1.0 + 1e-9, 2.1]))
+        tensor([ True, False])
+        """
 
     def isfinite(self) -> Tensor:
-        """Neither infinite nor NaN."""
+        """Whether elements are neither infinite nor NaN.
+
+        >>> eg.isfinite(eg.tensor([eg.inf, eg.nan, 1.0]))
+        tensor([False, False,  True])
+        """
 
     def isinf(self) -> Tensor:
-        """Infinite; complex numbers in either part."""
+        """Whether elements are infinite, of either sign.
+
+        >>> eg.isinf(eg.tensor([-eg.inf, 1.0]))
+        tensor([ True, False])
+        """
 
     def isnan(self) -> Tensor:
-        """Not a number."""
+        """Whether elements are NaN.
+
+        >>> eg.isnan(eg.tensor([eg.nan, 1.0]))
+        tensor([ True, False])
+        """
 
     def isneginf(self) -> Tensor:
-        """Equal to -inf."""
+        """Whether elements are minus infinity.
+
+        >>> eg.isneginf(eg.tensor([eg.inf, -eg.inf]))
+        tensor([False,  True])
+        """
 
     def isposinf(self) -> Tensor:
-        """Equal to inf."""
+        """Whether elements are plus infinity.
+
+        >>> eg.isposinf(eg.tensor([eg.inf, -eg.inf]))
+        tensor([ True, False])
+        """
 
     def isreal(self) -> Tensor:
-        """Whether each element has no imaginary part."""
+        """Whether the imaginary part is zero.
+
+        >>> eg.isreal(eg.tensor([1 + 0j, 1j]))
+        tensor([ True, False])
+        """
 
     def istft(self, n_fft: _int, hop_length: _int | None = None, win_length: _int | None = None, window: Tensor | None = None, center: _bool = True, normalized: _bool = False, onesided: _bool | None = None, length: _int | None = None, return_complex: _bool = False) -> Tensor:
-        """The signal with the given spectra: the least-squares inverse of ``stft``."""
+        """The inverse of :func:`stft`: the signal by overlapping and adding.
+
+        >>> spectrum = eg.stft(eg.ones(64), 16, window=eg.ones(16), return_complex=True)
+        >>> eg.istft(spectrum, 16, window=eg.ones(16)).shape
+        evergrad.Size([64])
+        """
 
     def item(self) -> Any:
-        """The only element, as a Python number."""
+        """The only element, as a Python number.
+
+        Raises if there are several. Inside a compiled function it ends the program being recorded.
+
+        >>> eg.tensor([2.5]).item()
+        2.5
+        """
 
     def kron(self, other: Tensor) -> Tensor:
-        """The Kronecker product: a copy of ``other`` scaled by each element of ``input``."""
+        """The Kronecker product: each element of ``input`` times all of ``other``.
+
+        >>> eg.kron(eg.eye(2), eg.tensor([[1.0, 2.0]]))
+        tensor([[1., 2., 0., 0.],
+                [0., 0., 1., 2.]])
+        """
 
     def kthvalue(self, k: _int, dim: _int = -1, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> return_types.kthvalue:
-        """The ``k``-th smallest along a dimension, counted from 1, and where it stands."""
+        """The ``k``-th smallest element along a dimension, counted from 1, and where it is.
+
+        >>> eg.kthvalue(eg.tensor([3.0, 1.0, 2.0]), 2).values
+        tensor(2.)
+        """
 
     @property
     def layout(self) -> Layout:
         """How the elements are stored: always ``strided``."""
 
     def lcm(self, other: Tensor) -> Tensor:
-        """The least common multiple."""
+        """The least common multiple of two integers.
+
+        >>> eg.lcm(eg.tensor([4]), eg.tensor([6]))
+        tensor([12])
+        """
 
     def lcm_(self, other: Tensor) -> Tensor:
         """In-place form of :func:`evergrad.lcm`: writes the result to this tensor, returns it."""
 
     def ldexp(self, other: Tensor) -> Tensor:
-        """``input * 2**other``"""
+        """``input * 2 ** other``
+
+        >>> eg.ldexp(eg.tensor([1.0, 3.0]), eg.tensor([4, -1]))
+        tensor([16.0000,  1.5000])
+        """
 
     def ldexp_(self, other: Tensor) -> Tensor:
         """In-place form of :func:`evergrad.ldexp`: writes the result to this tensor, returns it."""
 
     def le(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a <= b"""
+        """Whether ``input <= other``, as booleans.
+
+        >>> eg.le(eg.tensor([1, 2]), 1)
+        tensor([ True, False])
+        """
 
     def le_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.le`: writes the result to this tensor, returns it."""
 
     def lerp(self, end: Tensor, weight: Tensor | complex | np.generic) -> Tensor:
-        """``input + weight * (end - input)``"""
+        """On the line between two values: ``input + weight * (end - input)``.
+
+        Args:
+            input: the values at weight 0
+            end: the values at weight 1; shapes broadcast
+            weight: number or tensor
+
+        >>> eg.lerp(eg.tensor([0.0, 10.0]), eg.tensor([1.0, 20.0]), 0.5)
+        tensor([ 0.5000, 15.0000])
+        """
 
     def lerp_(self, end: Tensor, weight: Tensor | complex | np.generic) -> Tensor:
         """In-place form of ``lerp``."""
 
     def less(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a < b"""
+        """Whether ``input < other``, as booleans.
+
+        >>> eg.lt(eg.tensor([1, 2]), 2)
+        tensor([ True, False])
+        """
 
     def less_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.less`: writes the result to this tensor, returns it."""
 
     def less_equal(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a <= b"""
+        """Whether ``input <= other``, as booleans.
+
+        >>> eg.le(eg.tensor([1, 2]), 1)
+        tensor([ True, False])
+        """
 
     def less_equal_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.less_equal`: writes the result to this tensor, returns it."""
 
     def lgamma(self) -> Tensor:
-        """The logarithm of the absolute value of the gamma function."""
+        """The logarithm of the absolute value of the gamma function.
+
+        >>> eg.lgamma(eg.tensor([0.5, 5.0]))
+        tensor([0.5724, 3.1781])
+        """
 
     def lgamma_(self) -> Tensor:
         """In-place form of :func:`evergrad.lgamma`: writes the result to this tensor, returns it."""
 
     def log(self) -> Tensor:
-        """The natural logarithm."""
+        """The natural logarithm; minus infinity at zero, NaN below.
+
+        >>> eg.log(eg.tensor([1.0, 10.0, 0.0]))
+        tensor([0.0000, 2.3026,   -inf])
+        """
 
     def log10(self) -> Tensor:
-        """The logarithm base 10."""
+        """The logarithm to base 10.
+
+        >>> eg.log10(eg.tensor([1.0, 50.0]))
+        tensor([0.0000, 1.6990])
+        """
 
     def log10_(self) -> Tensor:
         """In-place form of :func:`evergrad.log10`: writes the result to this tensor, returns it."""
 
     def log1p(self) -> Tensor:
-        """log(1 + x), exact near 0."""
+        """``log(1 + x)``, exact for small ``x``.
+
+        >>> eg.log1p(eg.tensor([1e-10, 1.0]))
+        tensor([1.0000e-10, 6.9315e-01])
+        """
 
     def log1p_(self) -> Tensor:
         """In-place form of :func:`evergrad.log1p`: writes the result to this tensor, returns it."""
 
     def log2(self) -> Tensor:
-        """The logarithm base 2."""
+        """The logarithm to base 2.
+
+        >>> eg.log2(eg.tensor([1.0, 10.0]))
+        tensor([0.0000, 3.3219])
+        """
 
     def log2_(self) -> Tensor:
         """In-place form of :func:`evergrad.log2`: writes the result to this tensor, returns it."""
@@ -1081,60 +2004,126 @@ class TensorMethods:
         """Fill with numbers whose logarithm is normal."""
 
     def log_softmax(self, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """The logarithm of ``softmax``, computed without its rounding."""
+        """The logarithm of :func:`softmax`: ``x_i - log(sum_j exp(x_j))``.
+
+        Args:
+            input: scores, any shape, floating point
+            dim: the dimension along which the probabilities sum to 1
+            dtype: type to convert the scores to first
+
+        Exact where softmax underflows to zero.
+
+        >>> eg.log_softmax(eg.tensor([1.0, 2.0, 3.0]), dim=0)
+        tensor([-2.4076, -1.4076, -0.4076])
+        """
 
     def logaddexp(self, other: Tensor | complex | np.generic) -> Tensor:
-        """log(exp(a) + exp(b))"""
+        """``log(exp(input) + exp(other))`` without overflow.
+
+        >>> eg.logaddexp(eg.tensor([1000.0]), eg.tensor([1000.0]))
+        tensor([1000.6932])
+        """
 
     def logaddexp2(self, other: Tensor | complex | np.generic) -> Tensor:
-        """log2(2**a + 2**b)"""
+        """``log2(2 ** input + 2 ** other)`` without overflow.
+
+        >>> eg.logaddexp2(eg.tensor([3.0]), eg.tensor([2.0]))
+        tensor([3.5850])
+        """
 
     def logcumsumexp(self, dim: _int, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """The logarithm of the running sum of exponentials, without overflow."""
+        """The running :func:`logsumexp` along a dimension.
+
+        >>> eg.logcumsumexp(eg.tensor([1000.0, 1000.0]), dim=0)
+        tensor([1000.0000, 1000.6932])
+        """
 
     def logdet(self) -> Tensor:
-        """The logarithm of each determinant; NaN where a real one is negative."""
+        """The logarithm of the determinant; NaN if it is negative.
+
+        >>> eg.logdet(2 * eg.eye(2))
+        tensor(1.3863)
+        """
 
     def logical_and(self, other: Tensor | complex | np.generic) -> Tensor:
-        """Both are nonzero."""
+        """Whether both are not zero.
+
+        >>> eg.logical_and(eg.tensor([True, True]), eg.tensor([True, False]))
+        tensor([ True, False])
+        """
 
     def logical_and_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.logical_and`: writes the result to this tensor, returns it."""
 
     def logical_not(self) -> Tensor:
-        """It is zero."""
+        """Whether it is zero.
+
+        >>> eg.logical_not(eg.tensor([0.0, 2.0]))
+        tensor([ True, False])
+        """
 
     def logical_not_(self) -> Tensor:
         """In-place form of :func:`evergrad.logical_not`: writes the result to this tensor, returns it."""
 
     def logical_or(self, other: Tensor | complex | np.generic) -> Tensor:
-        """At least one is nonzero."""
+        """Whether at least one is not zero.
+
+        >>> eg.logical_or(eg.tensor([False, True]), eg.tensor([False, False]))
+        tensor([False,  True])
+        """
 
     def logical_or_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.logical_or`: writes the result to this tensor, returns it."""
 
     def logical_xor(self, other: Tensor | complex | np.generic) -> Tensor:
-        """Exactly one is nonzero."""
+        """Whether exactly one is not zero.
+
+        >>> eg.logical_xor(eg.tensor([True, True]), eg.tensor([True, False]))
+        tensor([False,  True])
+        """
 
     def logical_xor_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.logical_xor`: writes the result to this tensor, returns it."""
 
     def logit(self, eps: _float | None = None) -> Tensor:
-        """``log(input / (1 - input))``, the inverse of the sigmoid; with ``eps``, of what is clamped to
-        between ``eps`` and ``1 - eps``.
+        """The inverse of sigmoid: ``log(x / (1 - x))``.
+
+        Args:
+            input: probabilities
+            eps: ``x`` is clamped to ``[eps, 1 - eps]`` first; ``None`` gives NaN outside ``[0, 1]``
+
+        >>> eg.logit(eg.tensor([0.5, 0.9]))
+        tensor([0.0000, 2.1972])
         """
 
     def logit_(self, eps: _float | None = None) -> Tensor:
         """In-place form of :func:`evergrad.logit`: writes the result to this tensor, returns it."""
 
     def logsumexp(self, dim: _int | Sequence[_int] | None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """``log(sum(exp(input), dim))``, without overflow."""
+        """``log(sum(exp(x)))`` along dimensions, without overflow.
+
+        Args:
+            input: floating-point tensor
+            dim: dimension or dimensions
+            keepdim: whether they stay, with extent 1
+
+        >>> eg.logsumexp(eg.tensor([1000.0, 1000.0]), dim=0)
+        tensor(1000.6932)
+        """
 
     def long(self, memory_format: MemoryFormat | None = None) -> Tensor:
-        """The same numbers as int64."""
+        """The tensor in int64, fractions cut off.
+
+        >>> eg.tensor([1.7, -1.7]).long()
+        tensor([ 1, -1])
+        """
 
     def lt(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a < b"""
+        """Whether ``input < other``, as booleans.
+
+        >>> eg.lt(eg.tensor([1, 2]), 2)
+        tensor([ True, False])
+        """
 
     def lt_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.lt`: writes the result to this tensor, returns it."""
@@ -1164,112 +2153,355 @@ class TensorMethods:
         """Replace each element by a Python function of it and the one of another tensor."""
 
     def masked_fill(self, mask: Tensor, value: Tensor | complex | np.generic) -> Tensor:
-        """A number, or a 0-d tensor, where the mask holds."""
+        """A copy with a number where a mask holds.
+
+        Args:
+            input: any tensor
+            mask: boolean, broadcasts to ``input``
+            value: number, or tensor without dimensions
+
+        >>> eg.masked_fill(eg.zeros(3), eg.tensor([True, False, True]), -eg.inf)
+        tensor([-inf, 0., -inf])
+        """
 
     def masked_fill_(self, mask: Tensor, value: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.masked_fill`: writes the result to this tensor, returns it."""
 
     def masked_scatter(self, mask: Tensor, source: Tensor) -> Tensor:
-        """The elements where the mask holds replaced by those of ``source``, one after the other."""
+        """A copy with the elements of ``source``, one after the other, where a mask holds.
+
+        >>> eg.masked_scatter(eg.zeros(3), eg.tensor([True, False, True]), eg.tensor([1.0, 2.0]))
+        tensor([1., 0., 2.])
+        """
 
     def masked_scatter_(self, mask: Tensor, source: Tensor) -> Tensor:
         """In-place form of :func:`evergrad.masked_scatter`: writes the result to this tensor, returns it."""
 
     def masked_select(self, mask: Tensor) -> Tensor:
-        """The elements where the mask holds, in one dimension."""
+        """The elements where a mask holds, as a vector; mask and input broadcast.
+
+        >>> x = eg.tensor([1.0, -1.0, 2.0])
+        >>> eg.masked_select(x, x > 0)
+        tensor([1., 2.])
+        """
 
     def matmul(self, other: Tensor | complex | np.generic) -> Tensor:
-        """The matrix product; vectors count as a row on the left and as a column on the right."""
+        """The matrix product ``input @ other``.
+
+        Args:
+            input: (K), (N, K) or (..., N, K)
+            other: (K), (K, M) or (..., K, M); dimensions in front of the last two broadcast
+
+        Two vectors give their dot product, a matrix and a vector a vector.
+
+        >>> eg.matmul(eg.tensor([[1.0, 2.0], [3.0, 4.0]]), eg.tensor([1.0, 1.0]))
+        tensor([3., 7.])
+        >>> eg.matmul(eg.zeros(5, 1, 2, 3), eg.zeros(4, 3, 6)).shape
+        evergrad.Size([5, 4, 2, 6])
+        """
 
     def matrix_exp(self) -> Tensor:
-        """The matrix exponential: ``I + A + A A / 2 + ...``"""
+        """The exponential of square matrices.
+
+        >>> eg.matrix_exp(eg.zeros(2, 2))
+        tensor([[1., 0.],
+                [0., 1.]])
+        """
 
     def matrix_power(self, n: _int) -> Tensor:
-        """The product of ``n`` copies of a square matrix; of its inverse for negative ``n``."""
+        """A square matrix multiplied by itself ``n`` times; negative inverts.
+
+        >>> eg.matrix_power(eg.tensor([[1.0, 1.0], [0.0, 1.0]]), 3)
+        tensor([[1., 3.],
+                [0., 1.]])
+        """
 
     @overload
     def max(self) -> Tensor:
-        """The largest of all; with a dimension, the largest along it and their places; with another
-        tensor, the larger of each two.
+        """The largest element; with ``dim`` the largest along it and where; with a second tensor
+        the larger of each two.
+
+        Args:
+            input: any real tensor
+            dim: dimension to reduce; a tensor in its place stands for ``other``
+            keepdim: whether the dimension stays, with extent 1
+            other: tensor to compare with, element by element: see :func:`maximum`
+
+        Returns a tensor, or with ``dim`` a named tuple ``(values, indices)``. NaN is larger than any
+        number. With ``dim`` the gradient goes to the chosen element; without, elements that are equally
+        large share it.
+
+        >>> x = eg.tensor([[1.0, 5.0], [7.0, 2.0]])
+        >>> x.max()
+        tensor(7.)
+        >>> values, indices = x.max(dim=1)
+        >>> values, indices
+        (tensor([5., 7.]), tensor([1, 0]))
         """
     @overload
     def max(self, dim: _int, keepdim: _bool=False) -> return_types.max:
-        """The largest of all; with a dimension, the largest along it and their places; with another
-        tensor, the larger of each two.
+        """The largest element; with ``dim`` the largest along it and where; with a second tensor
+        the larger of each two.
+
+        Args:
+            input: any real tensor
+            dim: dimension to reduce; a tensor in its place stands for ``other``
+            keepdim: whether the dimension stays, with extent 1
+            other: tensor to compare with, element by element: see :func:`maximum`
+
+        Returns a tensor, or with ``dim`` a named tuple ``(values, indices)``. NaN is larger than any
+        number. With ``dim`` the gradient goes to the chosen element; without, elements that are equally
+        large share it.
+
+        >>> x = eg.tensor([[1.0, 5.0], [7.0, 2.0]])
+        >>> x.max()
+        tensor(7.)
+        >>> values, indices = x.max(dim=1)
+        >>> values, indices
+        (tensor([5., 7.]), tensor([1, 0]))
         """
     @overload
     def max(self, other: Tensor | complex | np.generic) -> Tensor:
-        """The largest of all; with a dimension, the largest along it and their places; with another
-        tensor, the larger of each two.
+        """The largest element; with ``dim`` the largest along it and where; with a second tensor
+        the larger of each two.
+
+        Args:
+            input: any real tensor
+            dim: dimension to reduce; a tensor in its place stands for ``other``
+            keepdim: whether the dimension stays, with extent 1
+            other: tensor to compare with, element by element: see :func:`maximum`
+
+        Returns a tensor, or with ``dim`` a named tuple ``(values, indices)``. NaN is larger than any
+        number. With ``dim`` the gradient goes to the chosen element; without, elements that are equally
+        large share it.
+
+        >>> x = eg.tensor([[1.0, 5.0], [7.0, 2.0]])
+        >>> x.max()
+        tensor(7.)
+        >>> values, indices = x.max(dim=1)
+        >>> values, indices
+        (tensor([5., 7.]), tensor([1, 0]))
         """
 
     def maximum(self, other: Tensor | complex | np.generic) -> Tensor:
-        """The larger of two; NaN if either is."""
+        """The larger of two elements; NaN if one is NaN.
+
+        Args:
+            input: tensor
+            other: tensor; shapes broadcast
+
+        Where both are equal, each gets half of the gradient.
+
+        >>> eg.maximum(eg.tensor([1.0, 5.0]), eg.tensor([3.0, 2.0]))
+        tensor([3., 5.])
+        """
 
     def mean(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """The mean over all or the given dimensions."""
+        """The arithmetic mean of all elements, or along dimensions.
+
+        Args:
+            input: floating-point or complex tensor
+            dim: dimension or dimensions; all of them by default
+            keepdim: whether they stay, with extent 1
+            dtype: type to convert to first; integers need one
+
+        >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> x.mean()
+        tensor(2.5000)
+        >>> x.mean(dim=0)
+        tensor([2., 3.])
+        """
 
     @overload
     def median(self) -> Tensor:
-        """The element in the middle (the lower of two); along a dimension also where it stands."""
+        """The middle element of the sorted ones, the lower of two; or along a dimension.
+
+        Args:
+            input: any real tensor
+            dim: dimension; without one, of all elements
+            keepdim: whether it stays, with extent 1
+
+        Returns a tensor, or with ``dim`` a named tuple ``(values, indices)``. For the mean of the two
+        middle
+        ones use :func:`quantile` with 0.5.
+
+        >>> eg.median(eg.tensor([3.0, 1.0, 2.0, 4.0]))
+        tensor(2.)
+        """
     @overload
     def median(self, dim: _int, keepdim: _bool=False) -> return_types.median:
-        """The element in the middle (the lower of two); along a dimension also where it stands."""
+        """The middle element of the sorted ones, the lower of two; or along a dimension.
+
+        Args:
+            input: any real tensor
+            dim: dimension; without one, of all elements
+            keepdim: whether it stays, with extent 1
+
+        Returns a tensor, or with ``dim`` a named tuple ``(values, indices)``. For the mean of the two
+        middle
+        ones use :func:`quantile` with 0.5.
+
+        >>> eg.median(eg.tensor([3.0, 1.0, 2.0, 4.0]))
+        tensor(2.)
+        """
 
     @overload
     def min(self) -> Tensor:
-        """The smallest of all; with a dimension, the smallest along it and their places; with another
-        tensor, the smaller of each two.
+        """The smallest element; with ``dim`` the smallest along it and where; with a second tensor
+        the smaller of each two.
+
+        Args:
+            input: any real tensor
+            dim: dimension to reduce; a tensor in its place stands for ``other``
+            keepdim: whether the dimension stays, with extent 1
+            other: tensor to compare with, element by element: see :func:`minimum`
+
+        Returns a tensor, or with ``dim`` a named tuple ``(values, indices)``.
+
+        >>> x = eg.tensor([[1.0, 5.0], [7.0, 2.0]])
+        >>> x.min(dim=0).values
+        tensor([1., 2.])
         """
     @overload
     def min(self, dim: _int, keepdim: _bool=False) -> return_types.min:
-        """The smallest of all; with a dimension, the smallest along it and their places; with another
-        tensor, the smaller of each two.
+        """The smallest element; with ``dim`` the smallest along it and where; with a second tensor
+        the smaller of each two.
+
+        Args:
+            input: any real tensor
+            dim: dimension to reduce; a tensor in its place stands for ``other``
+            keepdim: whether the dimension stays, with extent 1
+            other: tensor to compare with, element by element: see :func:`minimum`
+
+        Returns a tensor, or with ``dim`` a named tuple ``(values, indices)``.
+
+        >>> x = eg.tensor([[1.0, 5.0], [7.0, 2.0]])
+        >>> x.min(dim=0).values
+        tensor([1., 2.])
         """
     @overload
     def min(self, other: Tensor | complex | np.generic) -> Tensor:
-        """The smallest of all; with a dimension, the smallest along it and their places; with another
-        tensor, the smaller of each two.
+        """The smallest element; with ``dim`` the smallest along it and where; with a second tensor
+        the smaller of each two.
+
+        Args:
+            input: any real tensor
+            dim: dimension to reduce; a tensor in its place stands for ``other``
+            keepdim: whether the dimension stays, with extent 1
+            other: tensor to compare with, element by element: see :func:`minimum`
+
+        Returns a tensor, or with ``dim`` a named tuple ``(values, indices)``.
+
+        >>> x = eg.tensor([[1.0, 5.0], [7.0, 2.0]])
+        >>> x.min(dim=0).values
+        tensor([1., 2.])
         """
 
     def minimum(self, other: Tensor | complex | np.generic) -> Tensor:
-        """The smaller of two; NaN if either is."""
+        """The smaller of two elements; NaN if one is NaN.
+
+        Args:
+            input: tensor
+            other: tensor; shapes broadcast
+
+        >>> eg.minimum(eg.tensor([1.0, 5.0]), eg.tensor([3.0, 2.0]))
+        tensor([1., 2.])
+        """
 
     def mm(self, mat2: Tensor) -> Tensor:
-        """The product of two matrices."""
+        """The product of two matrices (N, K) and (K, M), without broadcasting.
+
+        >>> eg.mm(eg.tensor([[1.0, 2.0]]), eg.tensor([[3.0], [4.0]]))
+        tensor([[11.]])
+        """
 
     def mode(self, dim: _int = -1, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> return_types.mode:
-        """The commonest element along a dimension (the smallest of several), and where it stands."""
+        """The most frequent element along a dimension, and where it is last.
+
+        Returns a named tuple ``(values, indices)``; of equally frequent ones the smallest.
+
+        >>> eg.mode(eg.tensor([1, 2, 2, 3])).values
+        tensor(2)
+        """
 
     def moveaxis(self, source: Any, destination: Any) -> Tensor:
-        """Dimensions moved to other places, the rest in order."""
+        """A view with dimensions moved from ``source`` to ``destination``.
+
+        >>> eg.movedim(eg.zeros(2, 3, 4), 0, -1).shape
+        evergrad.Size([3, 4, 2])
+        """
 
     def movedim(self, source: Any, destination: Any) -> Tensor:
-        """Dimensions moved to other places, the rest in order."""
+        """A view with dimensions moved from ``source`` to ``destination``.
+
+        >>> eg.movedim(eg.zeros(2, 3, 4), 0, -1).shape
+        evergrad.Size([3, 4, 2])
+        """
 
     def msort(self) -> Tensor:
-        """The first dimension in order."""
+        """The elements in order along the first dimension.
+
+        >>> eg.msort(eg.tensor([[3, 1], [2, 4]]))
+        tensor([[2, 1],
+                [3, 4]])
+        """
 
     def mul(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a * b"""
+        """The product ``input * other``, element by element.
+
+        Args:
+            input: tensor or number
+            other: tensor or number; shapes broadcast
+
+        >>> eg.mul(eg.tensor([[1.0], [2.0]]), eg.tensor([3.0, 4.0]))
+        tensor([[3., 4.],
+                [6., 8.]])
+        """
 
     def mul_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.mul`: writes the result to this tensor, returns it."""
 
     def multinomial(self, num_samples: _int, replacement: _bool = False, *, generator: Generator | None = None) -> Tensor:
-        """Indices drawn with the weights in the last dimension."""
+        """Indices drawn by weights, for each row.
+
+        Args:
+            input: weights (N) or (M, N), not negative, need not add up to 1
+            num_samples: how many to draw from each row
+            replacement: whether an index can be drawn again
+            generator: source of randomness
+
+        >>> eg.multinomial(eg.tensor([0.0, 1.0, 0.0]), 1)
+        tensor([1])
+        """
 
     def multiply(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a * b"""
+        """The product ``input * other``, element by element.
+
+        Args:
+            input: tensor or number
+            other: tensor or number; shapes broadcast
+
+        >>> eg.mul(eg.tensor([[1.0], [2.0]]), eg.tensor([3.0, 4.0]))
+        tensor([[3., 4.],
+                [6., 8.]])
+        """
 
     def multiply_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.multiply`: writes the result to this tensor, returns it."""
 
     def mv(self, vec: Tensor) -> Tensor:
-        """The product of a matrix and a vector."""
+        """A matrix (N, K) times a vector (K).
+
+        >>> eg.mv(eg.tensor([[1.0, 2.0], [3.0, 4.0]]), eg.tensor([1.0, 1.0]))
+        tensor([3., 7.])
+        """
 
     def mvlgamma(self, p: _int) -> Tensor:
-        """The logarithm of the gamma function of dimension ``p``."""
+        """The logarithm of the multivariate gamma function of dimension ``p``.
+
+        >>> eg.mvlgamma(eg.tensor([3.0]), 2)
+        tensor([1.5502])
+        """
 
     def mvlgamma_(self, p: _int) -> Tensor:
         """In-place form of :func:`evergrad.mvlgamma`: writes the result to this tensor, returns it."""
@@ -1279,29 +2511,69 @@ class TensorMethods:
         """PyTorch's first tensors had names; there are none any more."""
 
     def nan_to_num(self, nan: _float | None = None, posinf: _float | None = None, neginf: _float | None = None) -> Tensor:
-        """NaN and infinities replaced: by 0 and the largest finite numbers unless others are given."""
+        """NaN and infinities replaced by numbers.
+
+        Args:
+            input: floating-point tensor
+            nan: what replaces NaN; 0 by default
+            posinf: what replaces infinity; the largest number of the type by default
+            neginf: what replaces minus infinity; the smallest number of the type by default
+
+        >>> eg.nan_to_num(eg.tensor([eg.nan, eg.inf, 1.0]), posinf=9.0)
+        tensor([0., 9., 1.])
+        """
 
     def nan_to_num_(self, nan: _float | None = None, posinf: _float | None = None, neginf: _float | None = None) -> Tensor:
         """In-place form of :func:`evergrad.nan_to_num`: writes the result to this tensor, returns it."""
 
     def nanmean(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """The mean of what is not NaN."""
+        """The mean of the elements that are not NaN.
+
+        >>> eg.nanmean(eg.tensor([1.0, eg.nan, 3.0]))
+        tensor(2.)
+        """
 
     @overload
     def nanmedian(self) -> Tensor:
-        """The median of what is not NaN."""
+        """:func:`median` of the elements that are not NaN.
+
+        >>> eg.nanmedian(eg.tensor([3.0, eg.nan, 1.0]))
+        tensor(1.)
+        """
     @overload
     def nanmedian(self, dim: _int, keepdim: _bool=False) -> return_types.nanmedian:
-        """The median of what is not NaN."""
+        """:func:`median` of the elements that are not NaN.
+
+        >>> eg.nanmedian(eg.tensor([3.0, eg.nan, 1.0]))
+        tensor(1.)
+        """
 
     def nanquantile(self, q: Any, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear', axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """:func:`quantile` of what is not NaN."""
+        """:func:`quantile` of the elements that are not NaN.
+
+        >>> eg.nanquantile(eg.tensor([1.0, eg.nan, 3.0]), 0.5)
+        tensor(2.)
+        """
 
     def nansum(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """The sum with NaN taken as 0."""
+        """The sum of the elements that are not NaN.
+
+        Args:
+            input: any real tensor
+            dim: dimension or dimensions to sum over; all of them by default
+            keepdim: whether they stay, with extent 1
+            dtype: type to convert to first
+
+        >>> eg.nansum(eg.tensor([1.0, eg.nan, 2.0]))
+        tensor(3.)
+        """
 
     def narrow(self, dim: _int, start: Any, length: _int) -> Tensor:
-        """``length`` elements of one dimension from ``start`` on."""
+        """A view of ``length`` slices along ``dim``, beginning at ``start``.
+
+        >>> eg.narrow(eg.arange(5), 0, 1, 3)
+        tensor([1, 2, 3])
+        """
 
     def narrow_copy(self, dim: _int, start: Any, length: _int) -> Tensor:
         """A copy of what ``narrow`` gives."""
@@ -1310,19 +2582,31 @@ class TensorMethods:
         """The number of dimensions."""
 
     def ne(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a != b"""
+        """Whether elements differ, as booleans.
+
+        >>> eg.ne(eg.tensor([1, 2]), eg.tensor([1, 3]))
+        tensor([False,  True])
+        """
 
     def ne_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.ne`: writes the result to this tensor, returns it."""
 
     def neg(self) -> Tensor:
-        """-x"""
+        """The negative ``-x``.
+
+        >>> eg.neg(eg.tensor([1.0, -2.0]))
+        tensor([-1.,  2.])
+        """
 
     def neg_(self) -> Tensor:
         """In-place form of :func:`evergrad.neg`: writes the result to this tensor, returns it."""
 
     def negative(self) -> Tensor:
-        """-x"""
+        """The negative ``-x``.
+
+        >>> eg.neg(eg.tensor([1.0, -2.0]))
+        tensor([-1.,  2.])
+        """
 
     def negative_(self) -> Tensor:
         """In-place form of :func:`evergrad.negative`: writes the result to this tensor, returns it."""
@@ -1337,47 +2621,117 @@ class TensorMethods:
         """A tensor with the given strides and this tensor's element type, to be filled."""
 
     def new_full(self, size: _int | Sequence[_int] | None, fill_value: Tensor | complex | np.generic, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor:
-        """One number everywhere, in this tensor's element type."""
+        """One number in the element type of this tensor.
+
+        >>> eg.ones(1).new_full((2,), 7)
+        tensor([7., 7.])
+        """
 
     def new_ones(self, *sizes: _int | Sequence[_int], dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] = ...) -> Tensor:
-        """One everywhere. In this tensor's element type."""
+        """Ones of the element type of this tensor.
+
+        >>> eg.ones(1, dtype=eg.int64).new_ones(2)
+        tensor([1, 1])
+        """
 
     def new_tensor(self, data: Any, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor:
-        """A tensor with a copy of the data, in this tensor's element type."""
+        """A tensor of new data in the element type of this one.
+
+        >>> eg.ones(1, dtype=eg.float64).new_tensor([1, 2])
+        tensor([1., 2.], dtype=evergrad.float64)
+        """
 
     def new_zeros(self, *sizes: _int | Sequence[_int], dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] = ...) -> Tensor:
-        """Zero everywhere. In this tensor's element type."""
+        """Zeros of the element type of this tensor.
+
+        >>> eg.ones(1, dtype=eg.int64).new_zeros(2)
+        tensor([0, 0])
+        """
 
     def nextafter(self, other: Tensor | complex | np.generic) -> Tensor:
-        """The float after a on the way to b."""
+        """The next number of the type from ``input`` towards ``other``.
+
+        >>> eg.nextafter(eg.tensor([1.0]), eg.tensor([2.0])) > 1
+        tensor([True])
+        """
 
     def nextafter_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.nextafter`: writes the result to this tensor, returns it."""
 
     @overload
     def nonzero(self, *, as_tuple: Literal[False]=False) -> Tensor:
-        """Where the elements are not zero: a row for each, or an index tensor for each dimension."""
+        """The places of the elements that are not zero.
+
+        Args:
+            input: any tensor
+            as_tuple: one vector for each dimension, fit for indexing, in place of a matrix with a row for
+                each element
+
+        >>> eg.nonzero(eg.tensor([[0, 1], [2, 0]]))
+        tensor([[0, 1],
+                [1, 0]])
+        >>> eg.nonzero(eg.tensor([[0, 1], [2, 0]]), as_tuple=True)
+        (tensor([0, 1]), tensor([1, 0]))
+        """
     @overload
     def nonzero(self, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
-        """Where the elements are not zero: a row for each, or an index tensor for each dimension."""
+        """The places of the elements that are not zero.
+
+        Args:
+            input: any tensor
+            as_tuple: one vector for each dimension, fit for indexing, in place of a matrix with a row for
+                each element
+
+        >>> eg.nonzero(eg.tensor([[0, 1], [2, 0]]))
+        tensor([[0, 1],
+                [1, 0]])
+        >>> eg.nonzero(eg.tensor([[0, 1], [2, 0]]), as_tuple=True)
+        (tensor([0, 1]), tensor([1, 0]))
+        """
 
     def nonzero_static(self, *, size: _int, fill_value: _int = -1) -> Tensor:
         """The places of the first ``size`` elements that are not zero, filled up with a number."""
 
     def norm(self, p: Any = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """The ``p``-norm of all elements or along dimensions; ``"fro"`` is the Euclidean one."""
+        """A vector or matrix norm; :func:`evergrad.linalg.norm` is the newer spelling.
+
+        Args:
+            input: floating-point or complex tensor
+            p: order: a number, ``inf``, ``"fro"`` (the root of the sum of squares) or ``"nuc"``
+            dim: dimension or dimensions; all elements as one vector by default
+            keepdim: whether they stay, with extent 1
+            dtype: type to convert to first
+
+        >>> eg.norm(eg.tensor([3.0, 4.0]))
+        tensor(5.)
+        """
 
     def normal_(self, mean: _float = 0.0, std: _float = 1.0, *, generator: Generator | None = None) -> Tensor:
-        """Fill with normal numbers."""
+        """Fill with normal random numbers of a mean and a standard deviation.
+
+        >>> eg.empty(2, 3).normal_(0, 0.02).shape
+        evergrad.Size([2, 3])
+        """
 
     def not_equal(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a != b"""
+        """Whether elements differ, as booleans.
+
+        >>> eg.ne(eg.tensor([1, 2]), eg.tensor([1, 3]))
+        tensor([False,  True])
+        """
 
     def not_equal_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.not_equal`: writes the result to this tensor, returns it."""
 
     def numpy(self, *, force: _bool = False) -> Array:
-        """The elements as a NumPy array on the same memory."""
+        """The elements as a NumPy array on the same memory.
+
+        Args:
+            force: whether to detach a tensor that requires grad in place of raising
+
+        >>> eg.tensor([1.0, 2.0]).numpy()
+        array([1., 2.], dtype=float32)
+        """
 
     def orgqr(self, input2: Tensor) -> Tensor:
         """``linalg.householder_product`` under LAPACK's name."""
@@ -1386,10 +2740,23 @@ class TensorMethods:
         """``input3`` times the whole Q of a QR factorization in the form ``geqrf`` leaves it."""
 
     def outer(self, vec2: Tensor) -> Tensor:
-        """Every element of one vector times every element of another."""
+        """All products of two vectors' elements: (N) and (M) give (N, M).
+
+        >>> eg.outer(eg.tensor([1.0, 2.0]), eg.tensor([3.0, 4.0]))
+        tensor([[3., 4.],
+                [6., 8.]])
+        """
 
     def permute(self, *args: _int | Sequence[_int], dims: _int | Sequence[_int] | None=None) -> Tensor:
-        """The dimensions in another order."""
+        """A view with the dimensions in another order.
+
+        Args:
+            input: any tensor
+            dims: for each dimension of the result, which one of the input it is
+
+        >>> eg.permute(eg.zeros(2, 3, 4), (2, 0, 1)).shape
+        evergrad.Size([4, 2, 3])
+        """
 
     def pin_memory(self, device: Device | str | _int | None = None) -> Tensor:
         """The tensor itself: without an accelerator there is nothing to pin for."""
@@ -1398,28 +2765,75 @@ class TensorMethods:
         """The pseudo-inverse."""
 
     def polygamma(self, n: _int) -> Tensor:
-        """The ``n``-th derivative of digamma."""
+        """The ``n``-th derivative of :func:`digamma`.
+
+        Args:
+            n: order, not negative; a Python integer
+            input: floating-point tensor
+
+        >>> eg.polygamma(1, eg.tensor([1.0]))
+        tensor([1.6449])
+        """
 
     def polygamma_(self, n: _int) -> Tensor:
         """In-place form of :func:`evergrad.polygamma`: writes the result to this tensor, returns it."""
 
     def positive(self) -> Tensor:
-        """The tensor itself."""
+        """The tensor itself: ``+x``. Booleans are refused.
+
+        >>> eg.positive(eg.tensor([1.0, -2.0]))
+        tensor([ 1., -2.])
+        """
 
     def pow(self, exponent: Tensor | complex | np.generic) -> Tensor:
-        """``input`` to the power of ``exponent``."""
+        """``input`` to the power ``exponent``, element by element.
+
+        Args:
+            input: tensor or number
+            exponent: tensor or number; shapes broadcast
+
+        A negative integer power of integers is refused, as it is in PyTorch: convert to floats first.
+
+        >>> eg.pow(eg.tensor([1.0, 2.0, 3.0]), 2)
+        tensor([1., 4., 9.])
+        >>> eg.pow(2, eg.tensor([1, 2, 3]))
+        tensor([2, 4, 8])
+        """
 
     def pow_(self, exponent: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.pow`: writes the result to this tensor, returns it."""
 
     def prelu(self, weight: Tensor) -> Tensor:
-        """``leaky_relu`` with a learned slope, one or one for each channel."""
+        """``x`` above zero, a learned ``weight`` times x below.
+
+        Args:
+            input: (B, C, ...)
+            weight: one number, or one for each channel C
+
+        >>> F.prelu(eg.tensor([[-2.0, 2.0]]), eg.tensor([0.25]))
+        tensor([[-0.5000,  2.0000]])
+        """
 
     def prod(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """The product over all dimensions or one; integers are multiplied in int64."""
+        """The product of all elements, or along a dimension.
+
+        Args:
+            input: any tensor
+            dim: dimension; all of them by default
+            keepdim: whether it stays, with extent 1
+            dtype: type to convert to first; integers and booleans are multiplied in int64
+
+        >>> eg.prod(eg.tensor([[1, 2], [3, 4]]), dim=1)
+        tensor([ 2, 12])
+        """
 
     def put(self, index: Tensor, source: Tensor, accumulate: _bool = False) -> Tensor:
-        """The elements with the given numbers replaced by, or added to, those of ``source``."""
+        """A copy with values written at places of the flattened tensor.
+
+        >>> eg.put(eg.zeros(2, 2), eg.tensor([0, 3]), eg.tensor([1.0, 2.0]))
+        tensor([[1., 0.],
+                [0., 2.]])
+        """
 
     def put_(self, index: Tensor, source: Tensor, accumulate: _bool = False) -> Tensor:
         """In-place form of :func:`evergrad.put`: writes the result to this tensor, returns it."""
@@ -1428,10 +2842,26 @@ class TensorMethods:
         """Orthonormal columns times an upper triangle; a full basis without ``some``."""
 
     def quantile(self, q: Any, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear', axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """What a fraction ``q`` of the elements is below, interpolated between neighbours."""
+        """The value below which a fraction ``q`` of the elements is.
+
+        Args:
+            input: floating-point tensor
+            q: number or one-dimensional tensor of numbers in [0, 1]
+            dim: dimension; ``None`` for all elements
+            keepdim: whether it stays, with extent 1
+            interpolation: between two elements: ``linear``, ``lower``, ``higher``, ``midpoint``,
+                ``nearest``
+
+        >>> eg.quantile(eg.tensor([1.0, 2.0, 3.0, 4.0]), eg.tensor([0.25, 0.5]))
+        tensor([1.7500, 2.5000])
+        """
 
     def rad2deg(self) -> Tensor:
-        """Radians in degrees."""
+        """Radians as degrees: ``x * 180 / pi``.
+
+        >>> eg.rad2deg(eg.tensor([1.0]))
+        tensor([57.2958])
+        """
 
     def rad2deg_(self) -> Tensor:
         """In-place form of :func:`evergrad.rad2deg`: writes the result to this tensor, returns it."""
@@ -1440,52 +2870,121 @@ class TensorMethods:
         """Fill with integers: ``random_()``, ``random_(to)`` or ``random_(from_, to)``."""
 
     def ravel(self) -> Tensor:
-        """All elements in one dimension."""
+        """All elements in one dimension: a view if contiguous, else a copy.
+
+        >>> eg.ravel(eg.tensor([[1, 2], [3, 4]]))
+        tensor([1, 2, 3, 4])
+        """
 
     @property
     def real(self) -> Tensor:
-        """The real part as a view; real tensors as they are."""
+        """A view of the real parts.
+
+        >>> eg.real(eg.tensor([1 + 2j]))
+        tensor([1.])
+        """
 
     def reciprocal(self) -> Tensor:
-        """1 / x"""
+        """``1 / x``; integers give floats.
+
+        >>> eg.reciprocal(eg.tensor([2.0, 4.0]))
+        tensor([0.5000, 0.2500])
+        """
 
     def reciprocal_(self) -> Tensor:
         """In-place form of :func:`evergrad.reciprocal`: writes the result to this tensor, returns it."""
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
-        """Call ``hook(grad)`` when the gradient of this tensor is known; it may return another."""
+        """Call a function with the gradient of this tensor when backward computes it.
+
+        What it returns, if anything, takes the gradient's place. Returns a handle with ``remove()``.
+
+        >>> x = eg.ones(2, requires_grad=True)
+        >>> handle = x.register_hook(lambda gradient: 10 * gradient)
+        >>> x.sum().backward()
+        >>> x.grad
+        tensor([10., 10.])
+        """
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """Call ``hook(tensor)`` after a gradient has been accumulated into this leaf."""
 
     def relu(self) -> Tensor:
-        """max(x, 0); slope 0 at 0."""
+        """``max(x, 0)``; the derivative at zero is zero.
+
+        >>> eg.relu(eg.tensor([-1.0, 0.0, 2.0]))
+        tensor([0., 0., 2.])
+        """
 
     def relu_(self) -> Tensor:
         """In-place form of :func:`evergrad.relu`: writes the result to this tensor, returns it."""
 
     def remainder(self, other: Tensor | complex | np.generic) -> Tensor:
-        """What division leaves over, with the divisor's sign."""
+        """What division leaves, with the sign of the divisor: Python's ``%``.
+
+        Args:
+            input: tensor or number
+            other: tensor or number, the divisor; shapes broadcast
+
+        >>> eg.remainder(eg.tensor([5, -5]), 3)
+        tensor([2, 1])
+        """
 
     def remainder_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.remainder`: writes the result to this tensor, returns it."""
 
     def renorm(self, p: _float, dim: _int, maxnorm: _float) -> Tensor:
-        """The slices along a dimension, each scaled down to the norm ``maxnorm`` if it has more."""
+        """Slices along ``dim`` scaled down to a ``p``-norm of at most ``maxnorm``.
+
+        >>> eg.renorm(eg.tensor([[3.0, 4.0], [0.3, 0.4]]), p=2, dim=0, maxnorm=1.0)
+        tensor([[0.6000, 0.8000],
+                [0.3000, 0.4000]])
+        """
 
     def renorm_(self, p: _float, dim: _int, maxnorm: _float) -> Tensor:
         """In-place form of :func:`evergrad.renorm`: writes the result to this tensor, returns it."""
 
     def repeat(self, *args: _int | Sequence[_int], repeats: _int | Sequence[_int] | None=None) -> Tensor:
-        """The whole tensor several times along each dimension."""
+        """The whole tensor repeated along each dimension, as a copy.
+
+        >>> eg.tensor([1, 2]).repeat(2, 2)
+        tensor([[1, 2, 1, 2],
+                [1, 2, 1, 2]])
+        """
 
     def repeat_interleave(self, repeats: Any = None, dim: _int | None = None, *, output_size: _int | None = None, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """Each element several times in a row; alone, ``input`` says how often each number occurs."""
+        """Each element repeated.
+
+        Args:
+            input: any tensor
+            repeats: how often, one number or one per slice
+            dim: dimension; without one the flattened tensor
+            output_size: the extent of the result, if known
+
+        >>> eg.repeat_interleave(eg.tensor([1, 2]), 2)
+        tensor([1, 1, 2, 2])
+        >>> eg.repeat_interleave(eg.tensor([1, 2]), eg.tensor([3, 1]))
+        tensor([1, 1, 1, 2])
+        """
 
     def reshape(self, *args: _int | Sequence[_int], shape: _int | Sequence[_int] | None=None) -> Tensor:
-        """Another shape; a view where the strides allow it, else a copy."""
+        """The same elements in another shape: a view where strides allow, else a copy.
 
-    def reshape_as(self, other: Tensor) -> Tensor: ...
+        Args:
+            input: any tensor
+            shape: sizes, as numbers or one sequence; one may be -1 and follows from the others
+
+        >>> eg.arange(6).reshape(2, -1)
+        tensor([[0, 1, 2],
+                [3, 4, 5]])
+        """
+
+    def reshape_as(self, other: Tensor) -> Tensor:
+        """The same elements in the shape of another tensor.
+
+        >>> eg.arange(4).reshape_as(eg.zeros(2, 2)).shape
+        evergrad.Size([2, 2])
+        """
 
     def resize(self, *sizes: Any) -> Tensor:
         """``reshape`` under the name it had first."""
@@ -1503,13 +3002,37 @@ class TensorMethods:
         """The tensor itself: negation is never put off."""
 
     def roll(self, shifts: _int | Sequence[_int], dims: _int | Sequence[_int] | None = None) -> Tensor:
-        """Shifted around: along dimensions, or through the flattened tensor."""
+        """The elements moved along dimensions; what leaves at one end enters at the other.
+
+        Args:
+            input: any tensor
+            shifts: how far, one number per dimension
+            dims: dimensions; without them the flattened tensor is moved
+
+        >>> eg.roll(eg.tensor([1, 2, 3, 4]), 1)
+        tensor([4, 1, 2, 3])
+        """
 
     def rot90(self, k: _int = 1, dims: Sequence[_int] = ...) -> Tensor:
-        """A plane rotated ``k`` times by 90 degrees, from the first of ``dims`` towards the second."""
+        """The plane of two dimensions turned by 90 degrees, ``k`` times.
+
+        >>> eg.rot90(eg.tensor([[1, 2], [3, 4]]))
+        tensor([[2, 4],
+                [1, 3]])
+        """
 
     def round(self, *, decimals: _int = 0) -> Tensor:
-        """Rounded to ``decimals`` places, ties to even."""
+        """Rounded to the nearest number, halves to the even one.
+
+        Args:
+            input: any real tensor
+            decimals: digits behind the point that stay; negative rounds to tens, hundreds, ...
+
+        >>> eg.round(eg.tensor([0.5, 1.5, 2.4]))
+        tensor([0., 2., 2.])
+        >>> eg.round(eg.tensor([1.2345]), decimals=2)
+        tensor([1.2300])
+        """
 
     def round_(self, *, decimals: _int = 0) -> Tensor:
         """In-place form of :func:`evergrad.round`: writes the result to this tensor, returns it."""
@@ -1518,40 +3041,94 @@ class TensorMethods:
         """For a sparse column compressed tensor; an error for any other."""
 
     def rsqrt(self) -> Tensor:
-        """1 / sqrt(x)"""
+        """The reciprocal of the square root: ``1 / sqrt(x)``.
+
+        >>> eg.rsqrt(eg.tensor([4.0, 0.25]))
+        tensor([0.5000, 2.0000])
+        """
 
     def rsqrt_(self) -> Tensor:
         """In-place form of :func:`evergrad.rsqrt`: writes the result to this tensor, returns it."""
 
     def scatter(self, dim: _int, index: Tensor, src: Any = None, *, value: Tensor | complex | np.generic | None = None, reduce: str | None = None, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """``src``, or one number, written (or added, or multiplied in) at places of a dimension."""
+        """A copy of ``input`` with values of ``src`` written at ``index`` along a dimension.
+
+        Args:
+            input: any tensor
+            dim: dimension to write along
+            index: int64, as many dimensions as ``input``
+            src: tensor of values, or a number
+            value: a number, in place of ``src``
+            reduce: ``"add"`` or ``"multiply"`` to combine with what is there
+
+        Where an index occurs twice the last value stays.
+
+        >>> eg.scatter(eg.zeros(2, 3), 1, eg.tensor([[2], [0]]), 5.0)
+        tensor([[0., 0., 5.],
+                [5., 0., 0.]])
+        """
 
     def scatter_(self, dim: _int, index: Tensor, src: Any = None, *, value: Tensor | complex | np.generic | None = None, reduce: str | None = None) -> Tensor:
         """In-place form of :func:`evergrad.scatter`: writes the result to this tensor, returns it."""
 
     def scatter_add(self, dim: _int, index: Tensor, src: Tensor, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """``src`` added at places of a dimension."""
+        """A copy of ``input`` with values of ``src`` added at ``index`` along a dimension.
+
+        Args:
+            input: any tensor
+            dim: dimension
+            index: int64; repeated indices add up
+            src: tensor of values
+
+        >>> eg.scatter_add(eg.zeros(3), 0, eg.tensor([0, 0, 2]), eg.tensor([1.0, 2.0, 3.0]))
+        tensor([3., 0., 3.])
+        """
 
     def scatter_add_(self, dim: _int, index: Tensor, src: Tensor) -> Tensor:
         """In-place form of :func:`evergrad.scatter_add`: writes the result to this tensor, returns it."""
 
     def scatter_reduce(self, dim: _int, index: Tensor, src: Tensor, reduce: str, *, include_self: _bool = True, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """``src`` folded in at places of a dimension: sum, prod, mean, amax or amin."""
+        """A copy of ``input`` with values of ``src`` combined at ``index``.
+
+        Args:
+            input: any tensor
+            dim: dimension
+            index: int64
+            src: tensor of values
+            reduce: ``"sum"``, ``"prod"``, ``"mean"``, ``"amax"`` or ``"amin"``
+            include_self: whether the elements of ``input`` take part
+
+        >>> eg.scatter_reduce(eg.zeros(2), 0, eg.tensor([0, 0, 1]), eg.tensor([1.0, 3.0, 2.0]), "amax")
+        tensor([3., 2.])
+        """
 
     def scatter_reduce_(self, dim: _int, index: Tensor, src: Tensor, reduce: str, *, include_self: _bool = True) -> Tensor:
         """In-place form of :func:`evergrad.scatter_reduce`: writes the result to this tensor, returns it."""
 
     def select(self, dim: _int, index: _int) -> Tensor:
-        """One index of one dimension, which disappears."""
+        """A view of one slice along a dimension, which disappears: ``x[:, index]``.
+
+        >>> eg.select(eg.tensor([[1, 2], [3, 4]]), 1, 0)
+        tensor([1, 3])
+        """
 
     def select_scatter(self, src: Tensor, dim: _int, index: _int) -> Tensor:
-        """A copy with one index of a dimension replaced."""
+        """A copy with ``src`` in the place of one slice along ``dim``.
+
+        >>> eg.select_scatter(eg.zeros(2, 2), eg.ones(2), 0, 1)
+        tensor([[0., 0.],
+                [1., 1.]])
+        """
 
     def set_(self, source: Tensor) -> Tensor:
         """Let this tensor look at the storage of another."""
 
     def sgn(self) -> Tensor:
-        """z / |z|, and 0 at 0."""
+        """The sign, and of a complex number ``x / |x|``.
+
+        >>> eg.sgn(eg.tensor([3 + 4j, 0j]))
+        tensor([0.6000+0.8000j, 0.0000+0.0000j])
+        """
 
     def sgn_(self) -> Tensor:
         """In-place form of :func:`evergrad.sgn`: writes the result to this tensor, returns it."""
@@ -1563,52 +3140,114 @@ class TensorMethods:
         """The same numbers as int16."""
 
     def sigmoid(self) -> Tensor:
-        """1 / (1 + exp(-x))"""
+        """The logistic function ``1 / (1 + exp(-x))``, between 0 and 1.
+
+        >>> eg.sigmoid(eg.tensor([-1.0, 0.0, 1.0]))
+        tensor([0.2689, 0.5000, 0.7311])
+        """
 
     def sigmoid_(self) -> Tensor:
         """In-place form of :func:`evergrad.sigmoid`: writes the result to this tensor, returns it."""
 
     def sign(self) -> Tensor:
-        """-1, 0 or 1."""
+        """-1, 0 or 1, as the sign says; the derivative is zero everywhere.
+
+        >>> eg.sign(eg.tensor([-2.0, 0.0, 3.0]))
+        tensor([-1.,  0.,  1.])
+        """
 
     def sign_(self) -> Tensor:
         """In-place form of :func:`evergrad.sign`: writes the result to this tensor, returns it."""
 
     def signbit(self) -> Tensor:
-        """Negative, or -0.0."""
+        """Whether the sign bit is set; negative zero has it.
+
+        >>> eg.signbit(eg.tensor([-0.0, 0.0, -3.0]))
+        tensor([ True, False,  True])
+        """
 
     def sin(self) -> Tensor:
-        """The sine."""
+        """The sine of an angle in radians.
+
+        >>> eg.sin(eg.tensor([0.0, eg.pi / 2]))
+        tensor([0., 1.])
+        """
 
     def sin_(self) -> Tensor:
         """In-place form of :func:`evergrad.sin`: writes the result to this tensor, returns it."""
 
     def sinc(self) -> Tensor:
-        """sin(pi x) / (pi x), and 1 at 0."""
+        """``sin(pi x) / (pi x)``, 1 at zero.
+
+        >>> eg.sinc(eg.tensor([0.0, 0.5]))
+        tensor([1.0000, 0.6366])
+        """
 
     def sinc_(self) -> Tensor:
         """In-place form of :func:`evergrad.sinc`: writes the result to this tensor, returns it."""
 
     def sinh(self) -> Tensor:
-        """The hyperbolic sine."""
+        """The hyperbolic sine ``(exp(x) - exp(-x)) / 2``.
+
+        >>> eg.sinh(eg.tensor([0.0, 1.0]))
+        tensor([0.0000, 1.1752])
+        """
 
     def sinh_(self) -> Tensor:
         """In-place form of :func:`evergrad.sinh`: writes the result to this tensor, returns it."""
 
     def slice_scatter(self, src: Tensor, dim: _int = 0, start: _int | None = None, end: _int | None = None, step: _int = 1) -> Tensor:
-        """A copy with a slice of a dimension replaced."""
+        """A copy with ``src`` in the place of ``input[start:end:step]`` along ``dim``.
+
+        >>> eg.slice_scatter(eg.zeros(4), eg.ones(2), 0, 1, 3)
+        tensor([0., 1., 1., 0.])
+        """
 
     def slogdet(self) -> return_types.linalg_slogdet:
-        """The sign of each determinant (a complex number of size 1) and the logarithm of its size."""
+        """Sign and logarithm of the absolute value of the determinant.
+
+        >>> eg.slogdet(-3 * eg.eye(1))
+        evergrad.return_types.slogdet(
+        sign=tensor(-1.),
+        logabsdet=tensor(1.0986))
+        """
 
     def smm(self, mat: Tensor) -> Tensor:
         """The product of a sparse and a dense matrix, as a sparse tensor."""
 
     def softmax(self, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """Exponentials along a dimension, divided by their sum."""
+        """Probabilities along a dimension: ``exp(x_i) / sum_j exp(x_j)``.
+
+        Args:
+            input: scores, any shape, floating point
+            dim: the dimension along which the result sums to 1
+            dtype: type to convert the scores to first
+
+        The maximum is subtracted first, so that large scores do not overflow. To take logarithms of the
+        result use :func:`log_softmax`, and for a classification loss :func:`nn.functional.cross_entropy`,
+        which takes the scores themselves.
+
+        >>> eg.softmax(eg.tensor([1.0, 2.0, 3.0]), dim=0)
+        tensor([0.0900, 0.2447, 0.6652])
+        >>> eg.softmax(eg.zeros(2, 4), dim=1).sum(dim=1)
+        tensor([1., 1.])
+        """
 
     def sort(self, dim: _int = -1, descending: _bool = False, stable: _bool | None = False, *, axis: _int | Sequence[_int] | None = ...) -> return_types.sort:
-        """A dimension in order, and where each element came from."""
+        """The elements in order along a dimension, and where they were.
+
+        Args:
+            input: any real tensor
+            dim: dimension, the last by default
+            descending: largest first
+            stable: whether equal elements keep their order
+
+        Returns a named tuple ``(values, indices)``. NaN counts as largest.
+
+        >>> values, indices = eg.sort(eg.tensor([3.0, 1.0, 2.0]))
+        >>> values, indices
+        (tensor([1., 2., 3.]), tensor([1, 2, 0]))
+        """
 
     def sparse_dim(self) -> _int:
         """The number of indexed dimensions: none."""
@@ -1617,119 +3256,280 @@ class TensorMethods:
         """The elements at the places of a sparse tensor."""
 
     def split(self, split_size: Any, dim: _int = 0, *, axis: _int | Sequence[_int] | None = ...) -> tuple[Tensor, ...]:
-        """Parts of one size (the last may be smaller), or of the sizes given."""
+        """Views of parts along a dimension.
+
+        Args:
+            tensor: any tensor
+            split_size_or_sections: the size of each part (the last may be smaller), or a list of sizes
+            dim: dimension
+
+        >>> [part.tolist() for part in eg.split(eg.arange(5), 2)]
+        [[0, 1], [2, 3], [4]]
+        >>> [part.tolist() for part in eg.split(eg.arange(5), [1, 4])]
+        [[0], [1, 2, 3, 4]]
+        """
 
     def split_with_sizes(self, split_sizes: Sequence[_int], dim: _int = 0, *, axis: _int | Sequence[_int] | None = ...) -> tuple[Tensor, ...]:
         """Parts of the sizes given, which add up to the whole."""
 
     def sqrt(self) -> Tensor:
-        """The square root."""
+        """The square root; NaN below zero.
+
+        The derivative ``1 / (2 sqrt(x))`` is infinite at zero.
+
+        >>> eg.sqrt(eg.tensor([4.0, 2.0, -1.0]))
+        tensor([2.0000, 1.4142,    nan])
+        """
 
     def sqrt_(self) -> Tensor:
         """In-place form of :func:`evergrad.sqrt`: writes the result to this tensor, returns it."""
 
     def square(self) -> Tensor:
-        """x * x"""
+        """The square ``x * x``.
+
+        >>> eg.square(eg.tensor([-1.0, 2.0]))
+        tensor([1., 4.])
+        """
 
     def square_(self) -> Tensor:
         """In-place form of :func:`evergrad.square`: writes the result to this tensor, returns it."""
 
     def squeeze(self, dim: _int | Sequence[_int] | None = None) -> Tensor:
-        """Without singleton dimensions: all, or those named."""
+        """A view without dimensions of extent 1: all of them, or those named.
+
+        >>> eg.squeeze(eg.zeros(2, 1, 3, 1)).shape
+        evergrad.Size([2, 3])
+        >>> eg.squeeze(eg.zeros(2, 1, 3, 1), dim=1).shape
+        evergrad.Size([2, 3, 1])
+        """
 
     def squeeze_(self, dim: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of ``squeeze``."""
 
     def std(self, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """The square root of the variance."""
+        """The standard deviation: the square root of :func:`var`, with the same arguments.
+
+        >>> eg.std(eg.tensor([1.0, 2.0, 4.0]))
+        tensor(1.5275)
+        """
 
     def stft(self, n_fft: _int, hop_length: _int | None = None, win_length: _int | None = None, window: Tensor | None = None, center: _bool = True, pad_mode: str = 'reflect', normalized: _bool = False, onesided: _bool | None = None, return_complex: _bool | None = None) -> Tensor:
-        """The spectra of pieces of ``n_fft`` points every ``hop_length``, as columns."""
+        """The short-time Fourier transform: spectra of overlapping windows.
+
+        Args:
+            input: (T) or (B, T)
+            n_fft: length of each transform
+            hop_length: samples between windows, ``n_fft // 4`` by default
+            win_length: length of the window, ``n_fft`` by default
+            window: its values, ones by default
+            center: whether the signal is padded so that window ``t`` is centred at ``t * hop_length``
+            pad_mode: how it is padded
+            normalized: whether to divide by the root of ``n_fft``
+            onesided: whether mirrored frequencies are left off; true for real signals by default
+            return_complex: must be true for real signals
+
+        Returns (B, frequencies, windows), complex.
+
+        >>> eg.stft(eg.zeros(64), 16, window=eg.ones(16), return_complex=True).shape
+        evergrad.Size([9, 17])
+        """
 
     def storage(self) -> TypedStorage:
         """The elements this tensor looks at, whole."""
 
     def sub(self, other: Tensor | complex | np.generic, *, alpha: Tensor | complex | np.generic = 1) -> Tensor:
-        """``input - alpha * other``"""
+        """The difference ``input - alpha * other``, element by element.
+
+        Args:
+            input: tensor or number
+            other: tensor or number; shapes broadcast
+            alpha: factor of ``other``
+
+        >>> eg.sub(eg.tensor([5, 7]), eg.tensor([1, 2]), alpha=2)
+        tensor([3, 3])
+        """
 
     def sub_(self, other: Tensor | complex | np.generic, *, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of ``sub``."""
 
     def subtract(self, other: Tensor | complex | np.generic, *, alpha: Tensor | complex | np.generic = 1) -> Tensor:
-        """``input - alpha * other``"""
+        """The difference ``input - alpha * other``, element by element.
+
+        Args:
+            input: tensor or number
+            other: tensor or number; shapes broadcast
+            alpha: factor of ``other``
+
+        >>> eg.sub(eg.tensor([5, 7]), eg.tensor([1, 2]), alpha=2)
+        tensor([3, 3])
+        """
 
     def subtract_(self, other: Tensor | complex | np.generic, *, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of ``sub``."""
 
     def sum(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """The sum over all or the given dimensions; integers are summed in int64."""
+        """The sum of all elements, or along dimensions.
+
+        Args:
+            input: any tensor
+            dim: dimension or dimensions to sum over; all of them by default
+            keepdim: whether they stay, with extent 1
+            dtype: type to convert to first; integers and booleans are summed in int64
+
+        Floats are summed in blocks, so the error grows with the logarithm of the count, and the result does
+        not depend on the number of threads. ``axis`` and ``keepdims`` are accepted too.
+
+        >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> x.sum()
+        tensor(10.)
+        >>> x.sum(dim=0)
+        tensor([4., 6.])
+        >>> x.sum(dim=1, keepdim=True)
+        tensor([[3.],
+                [7.]])
+        """
 
     def sum_to_size(self, *args: _int | Sequence[_int], size: _int | Sequence[_int] | None=None) -> Tensor:
-        """The sum over those dimensions along which ``size`` would be expanded to this shape."""
+        """The sum over the dimensions along which ``size`` would be expanded to this shape.
+
+        >>> eg.ones(3, 2).sum_to_size(1, 2)
+        tensor([[3., 3.]])
+        """
 
     def svd(self, some: _bool = True, compute_uv: _bool = True) -> return_types.linalg_svd:
         """``input = U diag(S) V^H``; without ``some`` full bases, without ``compute_uv`` zeros."""
 
     def swapaxes(self, axis0: _int, axis1: _int) -> Tensor:
-        """Two dimensions exchanged."""
+        """A view with two dimensions exchanged: :func:`transpose`.
+
+        >>> eg.swapaxes(eg.zeros(2, 3), 0, 1).shape
+        evergrad.Size([3, 2])
+        """
 
     def swapaxes_(self, dim0: _int, dim1: _int) -> Tensor:
         """In-place form of ``transpose``."""
 
     def swapdims(self, dim0: _int, dim1: _int) -> Tensor:
-        """Two dimensions exchanged."""
+        """A view with two dimensions exchanged.
+
+        >>> eg.transpose(eg.zeros(2, 3, 4), 0, 2).shape
+        evergrad.Size([4, 3, 2])
+        """
 
     def swapdims_(self, dim0: _int, dim1: _int) -> Tensor:
         """In-place form of ``transpose``."""
 
     def t(self) -> Tensor:
-        """The transpose of a matrix; vectors and scalars as they are."""
+        """The transpose of a matrix; a vector stays as it is.
+
+        >>> eg.t(eg.tensor([[1, 2], [3, 4]]))
+        tensor([[1, 3],
+                [2, 4]])
+        """
 
     def t_(self) -> Tensor:
         """In-place form of ``t``."""
 
     def take(self, index: Tensor) -> Tensor:
-        """The elements with the given numbers, counted through the whole tensor."""
+        """Elements at places of the flattened tensor, in the shape of ``index``.
+
+        >>> eg.take(eg.tensor([[1, 2], [3, 4]]), eg.tensor([0, 3]))
+        tensor([1, 4])
+        """
 
     def take_along_dim(self, indices: Tensor, dim: _int | None = None, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
-        """``gather`` with broadcasting; without ``dim`` through the flattened tensor."""
+        """:func:`gather` whose index broadcasts; goes with ``argsort`` and ``argmax``.
+
+        >>> x = eg.tensor([[3, 1, 2]])
+        >>> eg.take_along_dim(x, x.argsort(dim=1), dim=1)
+        tensor([[1, 2, 3]])
+        """
 
     def tan(self) -> Tensor:
-        """The tangent."""
+        """The tangent of an angle in radians.
+
+        >>> eg.tan(eg.tensor([0.0, 1.0]))
+        tensor([0.0000, 1.5574])
+        """
 
     def tan_(self) -> Tensor:
         """In-place form of :func:`evergrad.tan`: writes the result to this tensor, returns it."""
 
     def tanh(self) -> Tensor:
-        """The hyperbolic tangent."""
+        """The hyperbolic tangent, between -1 and 1.
+
+        >>> eg.tanh(eg.tensor([-1.0, 0.0, 1.0]))
+        tensor([-0.7616,  0.0000,  0.7616])
+        """
 
     def tanh_(self) -> Tensor:
         """In-place form of :func:`evergrad.tanh`: writes the result to this tensor, returns it."""
 
     def tensor_split(self, indices_or_sections: Any = None, dim: _int = 0, *, indices: Any = None, sections: _int | None = None, axis: _int | Sequence[_int] | None = ...) -> tuple[Tensor, ...]:
-        """Parts that differ in size by one at most, or between the indices given."""
+        """Views of parts: their number, or the indices at which to cut.
+
+        >>> [part.tolist() for part in eg.tensor_split(eg.arange(5), 2)]
+        [[0, 1, 2], [3, 4]]
+        >>> [part.tolist() for part in eg.tensor_split(eg.arange(5), (1, 3))]
+        [[0], [1, 2], [3, 4]]
+        """
 
     def tile(self, *args: _int | Sequence[_int], dims: _int | Sequence[_int] | None=None) -> Tensor:
-        """The whole tensor several times along its last dimensions, or along new ones in front."""
+        """The whole tensor repeated, ``dims`` times in each dimension.
+
+        >>> eg.tile(eg.tensor([1, 2]), (2, 2))
+        tensor([[1, 2, 1, 2],
+                [1, 2, 1, 2]])
+        """
 
     @overload
     def to(self, dtype: _dtype, non_blocking: _bool=False, copy: _bool=False, *, memory_format: MemoryFormat | None=None) -> Tensor:
-        """``to(dtype)``, ``to(device, dtype)`` or ``to(other)``: itself if nothing changes."""
+        """The tensor in another element type; itself if nothing changes.
+
+        ``to(dtype)``, ``to(device)``, ``to(device, dtype)`` or ``to(other)``; ``copy=True`` copies always.
+        The only device is the CPU. Gradients pass through.
+
+        >>> eg.tensor([1, 2]).to(eg.float64)
+        tensor([1., 2.], dtype=evergrad.float64)
+        """
     @overload
     def to(self, device: Device | str | _int | None=None, dtype: _dtype | None=None, non_blocking: _bool=False, copy: _bool=False, *, memory_format: MemoryFormat | None=None) -> Tensor:
-        """``to(dtype)``, ``to(device, dtype)`` or ``to(other)``: itself if nothing changes."""
+        """The tensor in another element type; itself if nothing changes.
+
+        ``to(dtype)``, ``to(device)``, ``to(device, dtype)`` or ``to(other)``; ``copy=True`` copies always.
+        The only device is the CPU. Gradients pass through.
+
+        >>> eg.tensor([1, 2]).to(eg.float64)
+        tensor([1., 2.], dtype=evergrad.float64)
+        """
     @overload
     def to(self, other: Tensor, non_blocking: _bool=False, copy: _bool=False, *, memory_format: MemoryFormat | None=None) -> Tensor:
-        """``to(dtype)``, ``to(device, dtype)`` or ``to(other)``: itself if nothing changes."""
+        """The tensor in another element type; itself if nothing changes.
+
+        ``to(dtype)``, ``to(device)``, ``to(device, dtype)`` or ``to(other)``; ``copy=True`` copies always.
+        The only device is the CPU. Gradients pass through.
+
+        >>> eg.tensor([1, 2]).to(eg.float64)
+        tensor([1., 2.], dtype=evergrad.float64)
+        """
 
     def to_dense(self, dtype: _dtype | None = None, *, masked_grad: _bool | None = None) -> Tensor:
-        """The tensor itself: it is dense."""
+        """A sparse or nested tensor with all its elements; a dense one is returned as it is.
+
+        >>> eg.eye(2).to_sparse().to_dense()
+        tensor([[1., 0.],
+                [0., 1.]])
+        """
 
     def to_device(self, device: Device | str | _int | None, /, *, stream: Any = None) -> Tensor:
         """The tensor itself, as there is one device: the standard's spelling of ``to``."""
 
     def to_sparse(self, sparse_dim: Any = None, *, layout: Layout | None = None, blocksize: Any = None, dense_dim: _int | None = None) -> Tensor:
-        """What is not zero, as a sparse tensor; ``sparse_dim`` says how many dimensions to index."""
+        """The elements that are not zero, as a sparse tensor of coordinates.
+
+        >>> eg.tensor([0.0, 3.0]).to_sparse().values()
+        tensor([3.])
+        """
 
     def to_sparse_bsc(self, blocksize: Any, dense_dim: _int | None = None) -> Tensor:
         """A matrix of dense blocks with compressed columns."""
@@ -1747,16 +3547,43 @@ class TensorMethods:
         """A matrix with compressed rows; dimensions before the last two are batches."""
 
     def tolist(self) -> Any:
-        """The elements as nested lists of Python numbers."""
+        """The elements as nested lists of Python numbers.
+
+        >>> eg.tensor([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
 
     def topk(self, k: _int, dim: _int = -1, largest: _bool = True, sorted: _bool = True, *, axis: _int | Sequence[_int] | None = ...) -> return_types.topk:
-        """The ``k`` largest (or smallest) along a dimension, in order, and where they stand."""
+        """The ``k`` largest elements along a dimension, and where they are.
+
+        Args:
+            input: any real tensor
+            k: how many
+            dim: dimension, the last by default
+            largest: ``False`` for the smallest
+            sorted: whether they come in order
+
+        Returns a named tuple ``(values, indices)``; the gradient goes to the chosen elements.
+
+        >>> eg.topk(eg.tensor([3.0, 1.0, 4.0, 2.0]), 2)
+        evergrad.return_types.topk(
+        values=tensor([4., 3.]),
+        indices=tensor([2, 0]))
+        """
 
     def trace(self) -> Tensor:
-        """The sum of a matrix's diagonal."""
+        """The sum of the main diagonal of a matrix.
+
+        >>> eg.trace(eg.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        tensor(5.)
+        """
 
     def transpose(self, dim0: _int, dim1: _int) -> Tensor:
-        """Two dimensions exchanged."""
+        """A view with two dimensions exchanged.
+
+        >>> eg.transpose(eg.zeros(2, 3, 4), 0, 2).shape
+        evergrad.Size([4, 3, 2])
+        """
 
     def transpose_(self, dim0: _int, dim1: _int) -> Tensor:
         """In-place form of ``transpose``."""
@@ -1765,25 +3592,45 @@ class TensorMethods:
         """``linalg.solve_triangular`` under its first name, and a copy of ``A``."""
 
     def tril(self, diagonal: _int = 0) -> Tensor:
-        """The part on and below a diagonal; zeros elsewhere."""
+        """The lower triangle of matrices, zeros above diagonal number ``diagonal``.
+
+        >>> eg.tril(eg.ones(3, 3))
+        tensor([[1., 0., 0.],
+                [1., 1., 0.],
+                [1., 1., 1.]])
+        """
 
     def tril_(self, diagonal: _int = 0) -> Tensor:
         """In-place form of :func:`evergrad.tril`: writes the result to this tensor, returns it."""
 
     def triu(self, diagonal: _int = 0) -> Tensor:
-        """The part on and above a diagonal; zeros elsewhere."""
+        """The upper triangle of matrices, zeros below diagonal number ``diagonal``.
+
+        >>> eg.triu(eg.ones(3, 3), diagonal=1)
+        tensor([[0., 1., 1.],
+                [0., 0., 1.],
+                [0., 0., 0.]])
+        """
 
     def triu_(self, diagonal: _int = 0) -> Tensor:
         """In-place form of :func:`evergrad.triu`: writes the result to this tensor, returns it."""
 
     def true_divide(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a / b"""
+        """The quotient ``input / other``; integers give floats.
+
+        >>> eg.true_divide(eg.tensor([1, 2]), 2)
+        tensor([0.5000, 1.0000])
+        """
 
     def true_divide_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.true_divide`: writes the result to this tensor, returns it."""
 
     def trunc(self) -> Tensor:
-        """Rounded towards zero."""
+        """Rounded towards zero; the derivative is zero.
+
+        >>> eg.trunc(eg.tensor([1.7, -1.7]))
+        tensor([ 1., -1.])
+        """
 
     def trunc_(self) -> Tensor:
         """In-place form of :func:`evergrad.trunc`: writes the result to this tensor, returns it."""
@@ -1796,42 +3643,99 @@ class TensorMethods:
         """PyTorch's old name of the element type, or the tensor in another one."""
 
     def type_as(self, other: Tensor) -> Tensor:
-        """In the element type of another tensor."""
+        """The tensor in the element type of another.
+
+        >>> eg.tensor([1]).type_as(eg.ones(1, dtype=eg.float64)).dtype
+        evergrad.float64
+        """
 
     def unbind(self, dim: _int = 0, *, axis: _int | Sequence[_int] | None = ...) -> tuple[Tensor, ...]:
-        """Every index of a dimension by itself, without the dimension."""
+        """Views of all slices along a dimension, which disappears.
+
+        >>> [row.tolist() for row in eg.unbind(eg.tensor([[1, 2], [3, 4]]))]
+        [[1, 2], [3, 4]]
+        """
 
     def unflatten(self, dim: _int, sizes: _int | Sequence[_int]) -> Tensor:
-        """One dimension split into several."""
+        """One dimension as several, of the given sizes; one may be -1.
+
+        >>> eg.unflatten(eg.zeros(6, 2), 0, (2, -1)).shape
+        evergrad.Size([2, 3, 2])
+        """
 
     def unfold(self, dimension: _int, size: _int, step: _int) -> Tensor:
-        """Windows of ``size`` elements every ``step``, as a last dimension of a view."""
+        """A view of all windows of ``size`` elements along a dimension, ``step`` apart.
+
+        >>> eg.arange(5).unfold(0, 3, 1)
+        tensor([[0, 1, 2],
+                [1, 2, 3],
+                [2, 3, 4]])
+        """
 
     def uniform_(self, from_: _float = 0.0, to: _float = 1.0, *, generator: Generator | None = None) -> Tensor:
-        """Fill with uniform numbers in [from_, to)."""
+        """Fill with uniform random numbers between two bounds.
+
+        >>> bool((eg.empty(100).uniform_(-1, 1).abs() <= 1).all())
+        True
+        """
 
     @overload
     def unique(self, sorted: _bool=True, return_inverse: Literal[False]=False, return_counts: Literal[False]=False, dim: _int | None=None) -> Tensor:
-        """The distinct elements (or slices of a dimension), in order; on request for each element its
-        place among them, and how often each occurs.
+        """The distinct elements.
+
+        Args:
+            input: any tensor
+            sorted: accepted; the result is always in order
+            return_inverse: also where each element is in the result
+            return_counts: also how often each occurs
+            dim: distinct slices along a dimension in place of elements
+
+        >>> eg.unique(eg.tensor([3, 1, 3, 2]), return_counts=True)
+        (tensor([1, 2, 3]), tensor([1, 1, 2]))
         """
     @overload
     def unique(self, sorted: _bool=True, *, return_inverse: _bool=False, return_counts: _bool=False, dim: _int | None=None) -> Any:
-        """The distinct elements (or slices of a dimension), in order; on request for each element its
-        place among them, and how often each occurs.
+        """The distinct elements.
+
+        Args:
+            input: any tensor
+            sorted: accepted; the result is always in order
+            return_inverse: also where each element is in the result
+            return_counts: also how often each occurs
+            dim: distinct slices along a dimension in place of elements
+
+        >>> eg.unique(eg.tensor([3, 1, 3, 2]), return_counts=True)
+        (tensor([1, 2, 3]), tensor([1, 1, 2]))
         """
     @overload
     def unique(self, sorted: _bool, return_inverse: _bool, return_counts: _bool=False, dim: _int | None=None) -> Any:
-        """The distinct elements (or slices of a dimension), in order; on request for each element its
-        place among them, and how often each occurs.
+        """The distinct elements.
+
+        Args:
+            input: any tensor
+            sorted: accepted; the result is always in order
+            return_inverse: also where each element is in the result
+            return_counts: also how often each occurs
+            dim: distinct slices along a dimension in place of elements
+
+        >>> eg.unique(eg.tensor([3, 1, 3, 2]), return_counts=True)
+        (tensor([1, 2, 3]), tensor([1, 1, 2]))
         """
 
     @overload
     def unique_consecutive(self, return_inverse: Literal[False]=False, return_counts: Literal[False]=False, dim: _int | None=None) -> Tensor:
-        """The elements (or slices of a dimension) without those that equal the one before."""
+        """Runs of equal elements as one each.
+
+        >>> eg.unique_consecutive(eg.tensor([1, 1, 2, 1]))
+        tensor([1, 2, 1])
+        """
     @overload
     def unique_consecutive(self, return_inverse: _bool=False, return_counts: _bool=False, dim: _int | None=None) -> Any:
-        """The elements (or slices of a dimension) without those that equal the one before."""
+        """Runs of equal elements as one each.
+
+        >>> eg.unique_consecutive(eg.tensor([1, 1, 2, 1]))
+        tensor([1, 2, 1])
+        """
 
     def unsafe_chunk(self, chunks: _int, dim: _int = 0) -> tuple[Tensor, ...]:
         """``chunk``, whose parts may be written in place."""
@@ -1843,7 +3747,11 @@ class TensorMethods:
         """``split_with_sizes``, whose parts may be written in place."""
 
     def unsqueeze(self, dim: _int) -> Tensor:
-        """With a new singleton dimension at ``dim``."""
+        """A view with a further dimension of extent 1 at ``dim``.
+
+        >>> eg.unsqueeze(eg.zeros(2, 3), 1).shape
+        evergrad.Size([2, 1, 3])
+        """
 
     def unsqueeze_(self, dim: _int) -> Tensor:
         """In-place form of ``unsqueeze``."""
@@ -1855,32 +3763,105 @@ class TensorMethods:
         """For a sparse tensor; an error for any other."""
 
     def var(self, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
-        """The mean squared distance from the mean, with ``correction`` taken off the count."""
+        """The variance, of all elements or along dimensions.
+
+        Args:
+            input: floating-point or complex tensor
+            dim: dimension or dimensions; all of them by default
+            unbiased: whether to divide by ``N - 1`` in place of ``N``
+            keepdim: whether they stay, with extent 1
+            correction: the divisor is ``N - correction``; 1 by default
+
+        Computed as the mean squared deviation from the mean, which does not cancel for large means.
+
+        >>> eg.var(eg.tensor([1.0, 2.0, 4.0]))
+        tensor(2.3333)
+        >>> eg.var(eg.tensor([1.0, 2.0, 4.0]), correction=0)
+        tensor(1.5556)
+        """
 
     def vdot(self, other: Tensor) -> Tensor:
-        """``dot`` with the first vector conjugated."""
+        """The dot product with the first vector conjugated.
+
+        >>> eg.vdot(eg.tensor([1j]), eg.tensor([1j]))
+        tensor(1.+0.j)
+        """
 
     @overload
     def view(self, *args: _int | Sequence[_int], size: _int | Sequence[_int] | None=None) -> Tensor:
-        """Another shape on the same memory, or the same bytes as another dtype."""
+        """The same memory in another shape, or as another element type.
+
+        Args:
+            size: sizes, as numbers or one sequence; one may be -1 and follows from the others
+            dtype: an element type, to read the bytes as such
+
+        Raises if strides do not allow it: :func:`reshape` copies then.
+
+        >>> x = eg.arange(4)
+        >>> x.view(2, -1)
+        tensor([[0, 1],
+                [2, 3]])
+        """
     @overload
     def view(self, dtype: _dtype) -> Tensor:
-        """Another shape on the same memory, or the same bytes as another dtype."""
+        """The same memory in another shape, or as another element type.
 
-    def view_as(self, other: Tensor) -> Tensor: ...
+        Args:
+            size: sizes, as numbers or one sequence; one may be -1 and follows from the others
+            dtype: an element type, to read the bytes as such
+
+        Raises if strides do not allow it: :func:`reshape` copies then.
+
+        >>> x = eg.arange(4)
+        >>> x.view(2, -1)
+        tensor([[0, 1],
+                [2, 3]])
+        """
+
+    def view_as(self, other: Tensor) -> Tensor:
+        """A view in the shape of another tensor.
+
+        >>> eg.arange(4).view_as(eg.zeros(2, 2)).shape
+        evergrad.Size([2, 2])
+        """
 
     def vsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
-        """Parts below each other: of rows."""
+        """:func:`tensor_split` along the first dimension.
+
+        >>> [part.tolist() for part in eg.vsplit(eg.zeros(2, 1), 2)]
+        [[[0.0]], [[0.0]]]
+        """
 
     def where(self, condition: Tensor, other: Tensor | complex | np.generic) -> Tensor:
-        """The tensor where the condition holds, ``other`` elsewhere."""
+        """``input`` where the condition holds, ``other`` elsewhere.
+
+        Args:
+            condition: boolean tensor
+            input: tensor or number
+            other: tensor or number; all three shapes broadcast
+
+        With the condition alone: the places where it holds, as ``nonzero(as_tuple=True)`` gives them. The
+        gradient of a branch is zero where the other is taken, even if it would be NaN there.
+
+        >>> x = eg.tensor([-1.0, 2.0])
+        >>> eg.where(x > 0, x, 0.0)
+        tensor([0., 2.])
+        """
 
     def xlogy(self, other: Tensor | complex | np.generic) -> Tensor:
-        """a * log(b), and 0 where a is 0."""
+        """``input * log(other)``, and 0 where ``input`` is 0 (even if ``other`` is 0).
+
+        >>> eg.xlogy(eg.tensor([0.0, 3.0]), eg.tensor([0.0, 2.0]))
+        tensor([0.0000, 2.0794])
+        """
 
     def xlogy_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.xlogy`: writes the result to this tensor, returns it."""
 
     def zero_(self) -> Tensor:
-        """Write zeros everywhere."""
+        """Set all elements to zero.
+
+        >>> eg.ones(2).zero_()
+        tensor([0., 0.])
+        """
 

@@ -30,7 +30,9 @@ def collate(batch: Sequence[Any], *, multiple: int = 1, fill: Any = 0) -> Any:
     batches of the same count. (Give targets of ``-100`` there, which losses leave out, as in
     ``fill={"tokens": 0, "targets": -100}``, or ``fill=(0, -100)`` for tuples.)
 
-        >>> loader = DataLoader(data, batch_size=8, collate_fn=nested.collate)
+    >>> data = [eg.ones(2), eg.ones(3)]
+    >>> next(iter(DataLoader(data, batch_size=2, collate_fn=eg.nested.collate))).is_nested
+    True
     """
     if multiple < 1:
         raise ValueError(f"collate(): multiple must be at least 1, got {multiple}")

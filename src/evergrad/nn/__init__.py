@@ -162,6 +162,7 @@ from evergrad.nn.pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
+from evergrad.nn.reference import DOCS
 from evergrad.nn.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell, RNNCellBase
 from evergrad.nn.shape import (
     ChannelShuffle,
@@ -182,6 +183,9 @@ from evergrad.nn.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+
+for _name, _doc in DOCS.items():
+    globals()[_name].__doc__ = _doc
 
 if TYPE_CHECKING:
     from evergrad.nn import modules as modules

@@ -132,6 +132,7 @@ from evergrad.ops.composite.pool import (
 )
 from evergrad.ops.composite.products import bilinear
 from evergrad.ops.composite.unfold import fold, unfold
+from evergrad.ops.reference import DOCS
 from evergrad.ops.rows.conv import (
     conv1d,
     conv2d,
@@ -175,7 +176,9 @@ __all__ = [
 
 # Functions that state a policy look at autocast's mode; the others stay as they are.
 for _name in __all__:
-    globals()[_name] = under_autocast(globals()[_name])
+    _function = globals()[_name]
+    _function.__doc__ = DOCS.get(f"F.{_name}", DOCS.get(_name, _function.__doc__))
+    globals()[_name] = under_autocast(_function)
 
 if not TYPE_CHECKING:
     __getattr__ = known_names(__name__)

@@ -16,6 +16,7 @@ from evergrad.optim.muon import Muon
 from evergrad.optim.nadam import NAdam
 from evergrad.optim.optimizer import Optimizer
 from evergrad.optim.radam import RAdam
+from evergrad.optim.reference import DOCS, SCHEDULES
 from evergrad.optim.rmsprop import RMSprop
 from evergrad.optim.rprop import Rprop
 from evergrad.optim.sgd import SGD
@@ -42,6 +43,11 @@ __all__ = [
     "lr_scheduler",
     "swa_utils",
 ]
+
+for _name, _doc in DOCS.items():
+    globals()[_name].__doc__ = _doc
+for _name, _doc in SCHEDULES.items():
+    getattr(lr_scheduler, _name).__doc__ = _doc
 
 if not TYPE_CHECKING:
     __getattr__ = known_names(__name__)

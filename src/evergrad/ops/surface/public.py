@@ -24,6 +24,7 @@ from evergrad.core.overlap import refuse_partial_overlap
 from evergrad.core.shapes import tensor_type
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.ops.reference import DOCS
 from evergrad.ops.surface.signatures import DerivedSignature
 
 TensorFunction = Callable[..., Tensor]
@@ -53,6 +54,7 @@ def expose(
     """
 
     def decorate(plain: F) -> F:
+        plain.__doc__ = _documentation(plain, names, into)
         guarded = under_autocast(plain)
         form = _accepting_numpy_names(guarded) if numpy_names else guarded
         for name in (plain.__name__, *names):
@@ -69,6 +71,16 @@ def expose(
     return decorate
 
 
+def _documentation(
+    plain: Callable[..., Any], names: tuple[str, ...], into: dict[str, Callable[..., Any]]
+) -> str | None:
+    """The entry of the reference for a function, or the docstring of its definition."""
+    name = names[0] if names and plain.__name__.startswith("_") else plain.__name__
+    if into is not FUNCTIONS:  # evergrad.ops.rows.linalg.solve: linalg
+        name = f"{plain.__module__.split('.')[3]}.{name}"
+    return DOCS.get(name, plain.__doc__)
+
+
 def _add_function(
     name: str, function: Callable[..., Any], into: dict[str, Callable[..., Any]] = FUNCTIONS
 ) -> None:
@@ -83,7 +95,7 @@ def expose_op(
     """Make an elementwise row public: its arguments are the function's, nothing in between."""
     function = _UNARY(op) if len(params) == 1 else _BINARY(op)
     function.__name__ = function.__qualname__ = names[0]
-    function.__doc__ = op.doc
+    function.__doc__ = DOCS.get(names[0], op.doc)
     function.row = op  # type: ignore[attr-defined]
     for name in names:
         _add_function(name, _accepting_out(function))
