@@ -68,6 +68,10 @@ TARGET = os.environ.get("EVERGRAD_TARGET", "")
 # EVERGRAD_COMPILE_IN_PROCESS=1 compiles in this process. See docs/design/running.md.
 COMPILE_IN_PROCESS = os.environ.get("EVERGRAD_COMPILE_IN_PROCESS", "") not in ("", "0")
 
+# Some calls of a compiled function are traced again and compared with its program, at a cost of at
+# most 2 %; EVERGRAD_REVALIDATE=0 turns that off. See docs/design/frontend.md.
+REVALIDATE = os.environ.get("EVERGRAD_REVALIDATE", "1") != "0"
+
 # Eager composites (norms, attention, losses, ...) of large tensors run generated kernels;
 # EVERGRAD_EAGER_KERNELS=0 turns that off. See docs/design/eager-kernels.md.
 EAGER_KERNELS = os.environ.get("EVERGRAD_EAGER_KERNELS", "1") != "0"

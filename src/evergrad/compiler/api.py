@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,9 @@ from evergrad.compiler.cache.signature_churn import SignatureChurn, leaf_paths
 from evergrad.compiler.frontend.arguments import PythonCall
 from evergrad.compiler.frontend.capture import Captured, capture
 from evergrad.compiler.frontend.effects import undo_changes
+from evergrad.compiler.frontend.number_slots import NumberSlots
 from evergrad.compiler.frontend.python_state import PythonState, plain_numbers
+from evergrad.compiler.frontend.revalidation import difference
 from evergrad.compiler.frontend.segments import Segments
 from evergrad.compiler.frontend.session import NotWholeError, Session
 from evergrad.compiler.frontend.variant import Call, Variant
@@ -38,6 +41,10 @@ _optimized_module: ExtensionPoint[..., Any] = ExtensionPoint("optimized_module")
 _VARIANT_LIMIT = 8
 # The most programs that keep their lowering, which only reports read.
 _LOWERINGS_KEPT = 4
+# The most calls that may be no programs for reasons which are over then, without a warning.
+_MOST_FIRST_STEPS = 8
+# A function of which so many programs were stale is run by Python.
+_MOST_STALE = 3
 # The most programs of a function that are kept on disk.
 _PROGRAMS_ON_DISK = 12
 
@@ -120,8 +127,13 @@ class Compiled:
         self.records_sparse = False
         # Whether floats are inputs of programs; constants if the function stores them.
         self.has_number_inputs = True
+        # The numbers in Python objects that it changes.
+        self.number_slots = NumberSlots()
+        # How many programs were found to be stale when a call was traced again.
+        self.stale_programs = 0
         self.has_warned = False
-        self.had_first_step = False
+        # Why first calls were no programs, though later ones may be.
+        self.first_steps: set[str] = set()
         # Fast paths by variant, most recently added first.
         self.fast_paths: dict[Variant, FastPath] = {}
         # Step lock: held while a variant is looked up and run.
@@ -165,6 +177,8 @@ class Compiled:
         tensors = None if variant is None else variant.inputs_for(call.tensors)
         if variant is None or tensors is None or variant.aliases_written(tensors):
             return self.run_python(call)
+        if variant.schedule.is_ready:
+            return self.run_python(call, variant)
         return self.run_variant(variant, call, tensors)
 
     def run_variant(self, variant: Variant, call: PythonCall, tensors: list[Tensor]) -> Any:
@@ -181,8 +195,10 @@ class Compiled:
         self.last_call = LastCall("eager", reason)
         return self.function(*call.args, **call.kwargs)
 
-    def run_python(self, call: PythonCall) -> Any:
-        """Have Python run a call as a session; if its trace is a program, that runs it."""
+    def run_python(self, call: PythonCall, kept: Variant | None = None) -> Any:
+        """Have Python run a call as a session; if its trace is a program, that runs it. A variant
+        that is valid for the call is ``kept`` if its program is the same."""
+        began = time.perf_counter()
         python = PythonState(self.function, call.args, call.kwargs)
         if call.numbers and "type" in python.names:  # type() shows that a number is symbolic
             self.use_constant_numbers()
@@ -195,19 +211,29 @@ class Compiled:
         with (
             restored_modes(before, session),
             using(trace=session, grad=before.grad, no_grad=False, saved_hooks=None),
+            self.number_slots.install(session, python, kept) as installed,
         ):
             try:
                 call_path.begin()
                 result = call.on_session(session)
             except BaseException:
-                session.end()
-                python.replace_numbers()
+                try:
+                    session.end()
+                finally:
+                    python.replace_numbers()
                 raise
             session.modes = STATE.get()
             try:
+                if self.is_unreliable:
+                    raise NotWholeError(
+                        f"its programs were not valid any more {self.stale_programs} times"
+                    )
                 if modes_of(session.modes) != modes_of(before):
                     raise NotWholeError("a mode is changed for the code after the call")
-                variant = self.add_variant(call, capture(session, call, result, python))
+                captured = capture(session, call, result, python, self.number_slots, installed)
+                seconds = time.perf_counter() - began
+                variant = self.variant_for(call, captured, kept)
+                variant.schedule.note_traced(seconds)
             except NotWholeError as reason:
                 if self.fullgraph and not self.is_first_step(session, str(reason)):
                     undo_changes(python)
@@ -216,16 +242,21 @@ class Compiled:
                 session.end()
                 if session.sparse_weights:
                     self.records_sparse = not session.keeps_sparse_gradients()
+                installed.remove()
+                reason.__traceback__ = None  # its frames keep numbers of the session
                 result = plain_numbers(result)
                 if session.keeps_numbers():
                     python.replace_numbers()
-                    self.use_constant_numbers()
+                    if session.keeps_numbers():
+                        self.use_constant_numbers()
+                if kept is not None:
+                    self.drop_stale(kept, str(reason))
                 self.note_breaks(session, str(reason))
                 return result
             except BaseException:
                 session.abandon()
                 raise
-        del result, session
+        del result, session, installed
         tensors = variant.inputs_for(call.tensors)
         if tensors is None:  # another thread has changed what the function reads
             return self.run_eagerly(call, "Python state is changed meanwhile")
@@ -234,11 +265,14 @@ class Compiled:
     def use_constant_numbers(self) -> None:
         """Have floats as constants of programs from now on."""
         self.has_number_inputs = False
+        self.number_slots.turn_off()
         self.fast_paths = {}
 
     def is_first_step(self, session: Session, reason: str) -> bool:
-        """Whether a call is no program only because of the first step of an optimizer."""
-        return session.once == reason and not self.had_first_step
+        """Whether a call is no program only because of what happens once: the first step of an
+        optimizer, or a place that is changed for the first time."""
+        is_new = reason not in self.first_steps and len(self.first_steps) < _MOST_FIRST_STEPS
+        return session.once == reason and is_new
 
     def note_breaks(self, session: Session, reason: str) -> None:
         kind = "segments" if session.breaks else "traced"
@@ -246,7 +280,7 @@ class Compiled:
         # The next call may be a program: sparse gradients are known to be used up.
         is_next_whole = bool(session.sparse_weights) and self.records_sparse
         if self.is_first_step(session, reason):
-            self.had_first_step = True
+            self.first_steps.add(reason)
         elif not self.has_warned and not is_next_whole:
             self.has_warned = True
             warnings.warn(
@@ -266,6 +300,8 @@ class Compiled:
 
     def add_fast_path(self, call: PythonCall, variant: Variant) -> None:
         """Add the fast path for calls like this one, which a variant has just run."""
+        if self.is_unreliable:
+            return
         others = [pair for pair in self.fast_paths.items() if pair[0] is not variant]
         made = variant, make_fast_path(variant, call)
         self.fast_paths = dict([made, *others[: _VARIANT_LIMIT - 1]])
@@ -293,6 +329,37 @@ class Compiled:
         for older in list(self.programs)[:-_LOWERINGS_KEPT]:
             older.program.discard_lowering()
         return variant
+
+    def variant_for(self, call: PythonCall, captured: Captured, kept: Variant | None) -> Variant:
+        """The variant for a captured call: the one that is valid for it, if that is still the same
+        program."""
+        if kept is not None:
+            found = difference(kept.captured, captured)
+            if found is None:
+                return kept
+            self.drop_stale(kept, found)
+            if self.is_unreliable:  # for this call alone
+                return Variant(captured, self.check_finite, self.memory_limit, self.arena, False)
+        return self.add_variant(call, captured)
+
+    @property
+    def is_unreliable(self) -> bool:
+        """Whether so many programs were stale that no further ones are kept."""
+        return self.stale_programs >= _MOST_STALE
+
+    def drop_stale(self, kept: Variant, found: str) -> None:
+        """Drop a program that was run though it is not what Python does."""
+        self.stale_programs += 1
+        self.programs.evict(kept)
+        self.forget([kept])
+        if self.is_unreliable:
+            self.forget(self.programs.clear())
+        warnings.warn(
+            f"a program of {self.name} was not valid any more, and no guard has failed: {found}. "
+            "Calls before this one may have had the results of the old program; please report it.",
+            RuntimeWarning,
+            stacklevel=5,
+        )
 
     def valid_variant(self, call: PythonCall) -> Variant | None:
         """The variant for a call whose guards hold, if there is one already."""
@@ -359,11 +426,14 @@ class Compiled:
             python = PythonState(self.function, args, kwargs)
             session = Session(STATE.get().trace, self.segments.run, True, python.arrays)
             session.records_sparse = True
-            with using(trace=session, grad=STATE.get().grad, no_grad=False, saved_hooks=None):
+            with (
+                using(trace=session, grad=STATE.get().grad, no_grad=False, saved_hooks=None),
+                self.number_slots.install(session, python) as installed,
+            ):
                 try:
                     call_path.begin()
                     result = call.on_session(session)
-                    captured = capture(session, call, result, python)
+                    captured = capture(session, call, result, python, self.number_slots, installed)
                 except NotWholeError as reason:
                     raise RuntimeError(
                         f"{self.name} is not one compiled program: {reason}"

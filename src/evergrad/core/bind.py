@@ -20,6 +20,7 @@ from evergrad.core.compound import CompoundType, bind_compound
 from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.op import TABLE, Op, Specialization
+from evergrad.core.python_numbers import PythonNumber, plain_attributes
 from evergrad.core.recording import record, transfer_retain_grad
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import user_location
@@ -93,6 +94,10 @@ def _bind_unresolved(
     """Convert the arguments to what rows take, or resolve the specialization; then bind again."""
     if any(type.__class__ is CompoundType for type in types):
         return bind_compound(op, args, attrs)
+    if PythonNumber in types or any(plain_attributes(v) is not v for v in attrs.values()):
+        return bind(op, *python_operands(op, args), **{
+            name: plain_attributes(value) for name, value in attrs.items()
+        })  # fmt: skip
     if SymbolicNumber in types:
         return bind(op, *symbolic_operands(op, args), **attrs)
     plain = tuple([_as_operand(op, a) for a in args])
@@ -169,10 +174,19 @@ def _under_autocast(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args if autocast is None else autocast.convert_arguments(op.autocast, args)
 
 
+def python_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
+    """Numbers of Python state as inputs of the program; as constants of ops that do not promote
+    them, or for which the exponent decides the formula."""
+    is_input = op.promote is not None and op.name != "pow"
+    return [
+        a if type(a) is not PythonNumber else a.symbolic() if is_input else a.read() for a in args
+    ]
+
+
 def symbolic_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
     """Symbolic numbers as 0-d tensors of the element type to which Python numbers would be
     promoted."""
-    kinds = [float if type(a) is SymbolicNumber else type(a) for a in args]
+    kinds = [a.kind if type(a) is SymbolicNumber else type(a) for a in args]
     types = tuple(
         [a._type if isinstance(a, Tensor) else k for a, k in zip(args, kinds, strict=True)]
     )

@@ -34,6 +34,7 @@ from evergrad.core.eager.fusion import EagerComposite, Size, register
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.interpret import interpret
 from evergrad.core.op import TABLE, Op, Specialization
+from evergrad.core.python_numbers import PythonNumber, plain_attributes
 from evergrad.core.recording import make_nan_safe
 from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import TensorType
@@ -352,6 +353,7 @@ class Composite(EagerComposite):
     def __call__(self, *args: Any, **attrs: Any) -> Any:
         state = STATE.get()
         if state.trace is not None:
+            attrs = {key: _plain_unless_lifted(value) for key, value in attrs.items()}
             tensors = [a for a in args if a is not None]
             if _is_traced(state, tensors) and not any(map(_is_lifted, attrs.values())):
                 body = self.body(tuple([None if a is None else a._type for a in args]), attrs)
@@ -402,6 +404,14 @@ def _is_traced(state: State, tensors: Sequence[Any]) -> bool:
 def _is_lifted(value: Any) -> bool:
     """Whether an attribute is known only when the program runs: the function is then inlined."""
     return isinstance(value, SymbolicNumber | Tensor)
+
+
+def _plain_unless_lifted(value: Any) -> Any:
+    """An attribute with a float of Python state as an input of the program, and others as they
+    are."""
+    if type(value) is PythonNumber and type(value.value) is float:
+        return value.symbolic()
+    return plain_attributes(value)
 
 
 def composite(

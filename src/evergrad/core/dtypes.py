@@ -175,7 +175,7 @@ def set_default_dtype(d: dtype) -> None:
 
 def of_scalar(value: Any) -> dtype:
     """The type a Python number takes when it becomes a tensor by itself."""
-    kind = type(value)
+    kind = value.__class__  # that of the number which a symbolic one is
     if kind is bool:
         return bool_
     if kind is int:

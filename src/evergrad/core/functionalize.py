@@ -41,7 +41,7 @@ class SymbolicNumber:
     their values.
     """
 
-    __slots__ = ("__weakref__", "sources", "tensor", "value")
+    __slots__ = ("__weakref__", "kind", "sources", "tensor", "value")
     __array_ufunc__ = None
 
     def __init__(
@@ -50,6 +50,8 @@ class SymbolicNumber:
         self.tensor = tensor
         self.value = value
         self.sources = sources
+        # As which type it is promoted.
+        self.kind: type = float
         trace = functionalizing_trace()
         if trace is not None:
             trace.note_number(self)
@@ -206,7 +208,7 @@ class FunctionalizingTrace(Trace):
             self.watched_collections += watched
         return value
 
-    def note_number(self, number: SymbolicNumber) -> None:
+    def note_number(self, number: Any) -> None:
         """A number of this trace was made."""
 
     def guard_sources(self, sources: Sequence[Source]) -> None:

@@ -8,16 +8,11 @@ from typing import Any
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
-from evergrad.core.functionalize import (
-    FunctionalizingTrace,
-    SymbolicNumber,
-    functionalizing_trace,
-    read_source,
-)
+from evergrad.core.functionalize import SymbolicNumber, functionalizing_trace
 from evergrad.core.op import TABLE
-from evergrad.core.shapes import tensor_type
+from evergrad.core.python_numbers import PythonNumber, number_at
 from evergrad.core.state import STATE
-from evergrad.core.tensor import Tensor, fresh
+from evergrad.core.tensor import Tensor
 from evergrad.extension import provides
 
 
@@ -29,6 +24,8 @@ def combined(op: str, number: SymbolicNumber, other: Any, swapped: bool) -> Any:
     if STATE.get().trace is None:
         given = (float(other), float(number)) if swapped else (float(number), float(other))
         return _PYTHON[op](*given)
+    if type(other) is PythonNumber:
+        other = other.symbolic()
     sources, value = number.sources, number.value
     operand: Any = other
     if type(other) is SymbolicNumber:
@@ -58,31 +55,12 @@ def compared(op: str, number: SymbolicNumber, other: Any) -> Any:
         return bind(TABLE[op], number, other)
     compare = getattr(operator, op)
     trace, sources = functionalizing_trace(), number.sources
-    if type(other) is SymbolicNumber:
+    if type(other) in (SymbolicNumber, PythonNumber):
         other = other.read()
     if trace is None or not any(n is number for *_, n in trace.numbers.values()):
         return compare(number.read(), other)
     assert sources is not None
     return trace.guard_number(sources[0], lambda value: compare(value, other))
-
-
-def number_at(
-    trace: FunctionalizingTrace, container: Any, key: Any, part: int | None = None
-) -> Any:
-    """The run-time number at ``container[key]`` (or its part)."""
-    source = (id(container), key, part)
-    if source not in trace.numbers:
-        type = tensor_type((), dtypes.float64)
-        place = (container, key, part)
-        tensor = fresh(trace.add_input(type), type)
-        number = SymbolicNumber(tensor, read_source(place), (place,))
-        trace.numbers[source] = (*place, number)
-    known = trace.numbers[source][3]
-    value = read_source((container, key, part))
-    if known.value != value:  # the function has changed it since
-        trace.once = "a number that is an input of the program is changed by the function"
-        return value
-    return known
 
 
 def symbolic_item(tensor: Tensor) -> Any:
@@ -115,8 +93,10 @@ def option(group: dict[str, Any], name: str) -> Any:
     (the parts of a pair each by itself). Whether it is zero stays a guard."""
     value = group[name]
     trace = functionalizing_trace()
-    if trace is None:
+    if trace is None or type(value) is SymbolicNumber:
         return value
+    if type(value) is PythonNumber:
+        return value.symbolic()
     if isinstance(value, tuple):
         return tuple(number_at(trace, group, name, i) for i in range(len(value)))
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.python_numbers import number_at
 from evergrad.core.records import flatten_records
 from evergrad.core.state import STATE, State
 from evergrad.core.storage import NO_ARRAY
-from evergrad.core.symbolic_numbers import number_at
 from evergrad.core.tensor import Tensor
 
 if TYPE_CHECKING:

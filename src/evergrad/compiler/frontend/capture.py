@@ -16,12 +16,14 @@ from evergrad.autograd.engine import grad_up_to
 from evergrad.compiler.frontend.arguments import address_of
 from evergrad.compiler.frontend.effects import Effects, effects_of, unwatch
 from evergrad.compiler.frontend.guards import Guards
+from evergrad.compiler.frontend.number_slots import Installed, NumberSlots
 from evergrad.compiler.frontend.outputs import Output, Results
 from evergrad.compiler.frontend.partition import Derivative, partition
 from evergrad.compiler.frontend.python_state import PythonState
 from evergrad.compiler.frontend.session import NotWholeError, Session
 from evergrad.core.functionalize import Source, read_source
 from evergrad.core.node import GraphNode, Leaf
+from evergrad.core.records import flatten_records
 from evergrad.core.saved_values import Packed
 from evergrad.core.shapes import TensorType
 from evergrad.core.storage import Storage
@@ -52,6 +54,10 @@ class Captured:
         # Arguments on memory that the function also reaches otherwise, and that they have to be
         # on at each call: (index, storage, address).
         self.fixed: list[tuple[int, Storage, int]] = []
+        # The tensors that the function reaches otherwise, by id, if it compares identities, and
+        # which of them each argument has to be.
+        self.handles: dict[int, Tensor] = {}
+        self.same_handles: list[int | None] = []
         self.results: Results
         self.result_count = 0
         # Final gradients: (tensor or index of an argument; an Output, another tensor, or None).
@@ -85,7 +91,10 @@ class Arguments(Protocol):
     types: list[TensorType]
 
 
-def capture(trace: Session, call: Arguments, result: Any, state: PythonState) -> Captured:
+def capture(
+    trace: Session, call: Arguments, result: Any, state: PythonState, numbers: NumberSlots,
+    installed: Installed,
+) -> Captured:  # fmt: skip
     """The program of a call whose session has just ended in one segment. Raises ``NotWholeError``
     and leaves the session as it is if there is none."""
     if trace.breaks:
@@ -104,20 +113,37 @@ def capture(trace: Session, call: Arguments, result: Any, state: PythonState) ->
         raise NotWholeError("a hook is registered or removed")
     if state.changed_environment():
         raise NotWholeError("an environment variable is set")
-    effects = effects_of(trace, state)
+    effects = effects_of(trace, state, numbers, installed)
     if effects is None:
         return _captured(trace, call, call.tensors, result, state)
-    result = result, [slot.after for slot in effects.slots]
+    result = result, [slot.after for slot in effects.written]
     try:
         effects.restore()
+        refuse_kept_numbers(trace, result, installed)
         unwatch(effects, state)
         found = _captured(trace, call, [*call.tensors, *effects.tensors], result, state)
     except NotWholeError:
         effects.repeat()
         raise
-    effects.release(call.tensors)
+    effects.release(call.tensors, installed)
     found.effects = effects
+    if trace.expressions.guards:
+        numbers.count_program()
     return found
+
+
+def refuse_kept_numbers(trace: Session, result: Any, installed: Installed) -> None:
+    """Raise if Python keeps a number of the trace that is no result of it."""
+    known = {id(leaf) for leaf in flatten_records(result)[0]}
+    known |= {id(number) for number in installed.numbers.values()}
+
+    def leaks() -> bool:
+        return any(id(number) not in known for number in trace.live_numbers())
+
+    if leaks():
+        gc.collect()
+        if leaks():
+            raise NotWholeError("Python keeps a number that the function computes")
 
 
 def _captured(
@@ -176,6 +202,9 @@ class _Capture:
             (i, t._storage, address_of(t._value)) for i, t in enumerate(inputs)
             if id(t._storage) in reached
         ]  # fmt: skip
+        if self.state.compares_identity:
+            found.handles = {id(t): t for t in self.state.tensors}
+            found.same_handles = [id(t) if id(t) in found.handles else None for t in inputs]
         grad_inputs = self.grad_inputs()
         found.arguments = len(inputs) + len(grad_inputs)
         outputs: list[Any] = [trace_value(trace, t) for t in tensors]

@@ -1,31 +1,34 @@
 """Effects: the Python places that a call gives other values, as outputs of its program.
 
 A place whose value a call has replaced (an attribute, a variable, an entry of a container) is a
-:class:`Slot`. What it held before is an input of the program where it is a tensor, guarded on by
-type, strides, history and aliasing as an argument is; what it holds afterwards is a result, stored
-after each successful run. A program of which the slots end as they began serves the next call.
+slot. What it held before is an input of the program where it is a tensor, guarded on by type,
+strides, history and aliasing as an argument is; what it holds afterwards is a result, stored after
+each successful run. A program of which the slots end as they began serves the next call.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Sequence
-from operator import ne
-from types import CellType, MappingProxyType, MemberDescriptorType
+from types import CellType, MemberDescriptorType
 from typing import Any
 
 from evergrad.compiler.frontend.arguments import aliases_of, key_of
 from evergrad.compiler.frontend.identity_guards import MISSING
+from evergrad.compiler.frontend.number_slots import Installed, NumberSlots
 from evergrad.compiler.frontend.python_state import (
     PythonState,
     StateGuard,
     is_plain,
     members_of,
-    read_slot,
+    plain_numbers,
     same,
 )
 from evergrad.compiler.frontend.session import NotWholeError, Session
+from evergrad.compiler.frontend.slots import ValueSlot
+from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.mutation_counter import MUTATIONS
+from evergrad.core.python_numbers import Expressions, exactly, value_of
 from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
@@ -34,54 +37,22 @@ from evergrad.core.tree import TreeSpec, children_of, tree_flatten
 _CONTAINERS = (list, dict)
 
 
-class Slot:
-    """A place that a call gives another value, with its values before and after."""
-
-    __slots__ = ("after", "before", "key", "name", "of_module", "owner", "place")
-
-    def __init__(
-        self, guard: StateGuard, key: Any, before: Any, state: PythonState | None = None
-    ) -> None:
-        self.name = guard.name
-        self.place = guard.place
-        self.key = key
-        self.before = before
-        self.after = read_slot(guard.place, key)
-        # The class of which it is an attribute, if it is.
-        self.owner = None
-        if state is not None and isinstance(guard.place, MappingProxyType):
-            self.owner = state.class_of.get(id(guard.place))
-        # Whether it is in a module, which counts its mutations.
-        self.of_module = False
-
-    def read(self) -> Any:
-        return read_slot(self.place, self.key)
-
-    def write(self, value: Any) -> None:
-        place, key = self.place, self.key
-        if key is None:
-            place.cell_contents = value
-        elif self.owner is not None:
-            type.__setattr__(self.owner, key, value)
-        elif isinstance(place, _CONTAINERS):
-            place[key] = value
-        else:
-            object.__setattr__(place, key, value)
-        if self.of_module:
-            MUTATIONS.advance()
-
-
 class Effects:
-    """The slots of a program: read before a run, stored after it."""
+    """The slots of a program and the expressions of its Python numbers: read before a run, stored
+    after it."""
 
-    def __init__(self, slots: Sequence[Slot]) -> None:
+    def __init__(self, slots: Sequence[ValueSlot], expressions: Expressions) -> None:
         self.slots = list(slots)
+        self.expressions = expressions
+        self.written = [slot for slot in slots if slot.is_written]
         found = [tree_flatten(slot.before) for slot in slots]
         self.specs = [spec for _, spec in found]
-        self.leaves = [leaf for leaves, _ in found for leaf in leaves]
         # The tensors before the call, which are arguments of the program.
-        self.tensors = [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
+        leaves = [leaf for leaves, _ in found for leaf in leaves]
+        self.tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         self.keys: list[Any] = []
+        # The slots that hold numbers which are inputs.
+        self.numbers: set[Any] = set()
         self.aliases: Any = None
 
     def restore(self) -> None:
@@ -92,32 +63,41 @@ class Effects:
     def repeat(self) -> None:
         """Let the slots hold what the call has stored."""
         for slot in self.slots:
-            slot.write(slot.after)
+            slot.write(plain_numbers(slot.after))
 
-    def release(self, arguments: Sequence[Tensor]) -> None:
+    def release(self, arguments: Sequence[Tensor], installed: Installed) -> None:
         """Note the signature of the slots, and drop the values of the captured call."""
-        self.keys = [slot_key(leaf) for leaf in self.leaves]
-        self.aliases = aliases_of([*arguments, *self.tensors])
-        self.leaves, self.tensors = [], []
         for slot in self.slots:
+            number = installed.number_in(slot)
+            if number is not None:
+                self.numbers.add(slot.identity)
+            leaves = tree_flatten(slot.before)[0]
+            self.keys += map(slot_key, leaves) if number is None else [type(number.value)]
             slot.before = slot.after = None
+        self.aliases = aliases_of([*arguments, *self.tensors]) if self.tensors else None
+        self.has_tensors = bool(self.tensors)
+        self.tensors = []
 
     def read(self, tensors: Sequence[Tensor]) -> list[Tensor] | None:
         """The tensors among the arguments of a call and those in the slots; ``None`` if the slots
-        hold anything else than in the captured call."""
+        hold anything that the program is not for."""
         leaves: list[Any] = []
-        for slot, spec in zip(self.slots, self.specs, strict=True):
+        for slot, spec in zip(self.slots, self.specs):  # noqa: B905 - equal lengths
             held = slot.read()
-            if spec.is_leaf():
+            if spec.kind is None:
                 leaves.append(held)
             elif not read_leaves(held, spec, leaves):
                 return None
         given = list(tensors)
-        for leaf, key in zip(leaves, self.keys, strict=True):
-            if slot_key(leaf) != key:
+        for leaf, key in zip(leaves, self.keys):  # noqa: B905 - equal lengths
+            if (leaf.__class__ if key.__class__ is type else slot_key(leaf)) != key:
                 return None
             if isinstance(leaf, Tensor):
                 given.append(leaf)
+        if not self.expressions.evaluate():
+            return None
+        if not self.has_tensors:
+            return given
         if self.aliases is None:
             storages = {id(tensor._storage) for tensor in given}
             return given if len(storages) == len(given) else None
@@ -125,7 +105,7 @@ class Effects:
 
     def store(self, values: Sequence[Any]) -> None:
         """Store what a run has computed."""
-        for slot, value in zip(self.slots, values, strict=True):
+        for slot, value in zip(self.written, values, strict=True):
             slot.write(value)
 
 
@@ -153,30 +133,37 @@ def slot_key(leaf: Any) -> Any:
 # -- finding them -------------------------------------------------------------------------------
 
 
-def effects_of(trace: Session, state: PythonState) -> Effects | None:
+def effects_of(
+    trace: Session, state: PythonState, numbers: NumberSlots, installed: Installed
+) -> Effects | None:
     """The effects of a call on the places that have changed since the walk; ``None`` if there are
     none. Raises ``NotWholeError`` if a program could not repeat one."""
-    found: dict[Any, Slot] = {}
+    found: dict[Any, ValueSlot] = {}
     for guard in state.changed():
         if any(guard is own for own in state.own):
             raise NotWholeError(f"{guard.name} is changed by the function itself")
         for slot in slots_of(guard, state):
-            found.setdefault((id(slot.place), slot.key), slot)
+            found.setdefault(slot.identity, slot)
+    for slot in installed.slots:  # also where the number was set to what it was
+        found.setdefault(slot.identity, slot.now())
     if not found:
         return None
     modules = {id(guard.place) for guard in state.module_guards}
     for slot in found.values():
         slot.of_module = id(slot.place) in modules
-    effects = Effects(list(found.values()))
-    refuse_values(effects, trace)
+        slot.is_written = slot.after is not installed.number_in(slot) or slot.after is None
+    effects = Effects(list(found.values()), trace.expressions)
+    refuse_values(effects, trace, numbers, installed)
     refuse_aliases(effects, trace, state)
     return effects
 
 
-def slots_of(guard: StateGuard, state: PythonState) -> list[Slot]:
+def slots_of(guard: StateGuard, state: PythonState) -> list[ValueSlot]:
     """The slots of a changed place."""
     if guard.key is not MISSING:
-        slots = [Slot(guard, guard.key, guard.value, state)] if is_writable(guard, state) else []
+        slots = (
+            [ValueSlot(guard, guard.key, guard.value, state)] if is_writable(guard, state) else []
+        )
     else:
         slots = entries_of(guard)
     if not slots or any(slot.after is MISSING for slot in slots):
@@ -194,12 +181,12 @@ def is_writable(guard: StateGuard, state: PythonState) -> bool:
     )  # fmt: skip
 
 
-def entries_of(guard: StateGuard) -> list[Slot]:
+def entries_of(guard: StateGuard) -> list[ValueSlot]:
     """The changed entries of a container that has the same keys as before; else none."""
     place, before = guard.place, guard.value
     if type(place) is list:
         keys: Sequence[Any] = range(len(place))
-    elif type(place) in (dict, OrderedDict, defaultdict):
+    elif type(place) in (dict, OrderedDict, defaultdict) or is_table(place):
         keys = list(place)
         if not all(map(same, keys, before)):
             return []
@@ -208,27 +195,83 @@ def entries_of(guard: StateGuard) -> list[Slot]:
         return []
     if len(keys) != len(before):
         return []
-    slots = [Slot(guard, key, held) for key, held in zip(keys, before, strict=True)]
+    slots = [ValueSlot(guard, key, held) for key, held in zip(keys, before, strict=True)]
     return [slot for slot in slots if not same(slot.after, slot.before)]
 
 
-def refuse_values(effects: Effects, trace: Session) -> None:
-    """Raise if a slot ends with a value of another kind than it began with: a program would not
-    serve the next call."""
+def is_table(place: Any) -> bool:
+    """Whether a mapping is one of the tables of a module, which count their changes."""
+    return isinstance(place, dict) and type(place).__module__ == "evergrad.nn.tables"
+
+
+def refuse_values(
+    effects: Effects, trace: Session, numbers: NumberSlots, installed: Installed
+) -> None:
+    """Raise if a program would not serve a later call: a slot ends with a value of another kind
+    than it began with, or begins with a value that does not recur."""
+    note_numbers(effects, trace, numbers, installed)
+    constant: list[ValueSlot] = []
     kept: list[Tensor] = []
+    inputs = {(place, key) for place, key, _ in trace.numbers}
     for slot, spec in zip(effects.slots, effects.specs, strict=True):
-        leaves, ended = tree_flatten(slot.after)
-        before = tree_flatten(slot.before)[0]
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        if not tensors:
-            raise NotWholeError(f"{slot.name} is changed by the function itself")
-        if ended != spec or any(map(ne, map(slot_key, leaves), map(slot_key, before))):
-            trace.once = f"{slot.name} is given a value of another kind by the function"
-            raise NotWholeError(trace.once)
+        if slot.identity in inputs:
+            numbers.add(slot)
+            raise NotWholeError(f"{slot.name} is read by an optimizer and changed by the function")
+        before, after = slot.before, tree_flatten(slot.after)
+        tensors = [leaf for leaf in after[0] if isinstance(leaf, Tensor)]
         kept += tensors
+        if installed.number_in(slot) is not None:
+            if not is_number_like(slot.after, type(before)):
+                raise other_kind(slot, trace)
+        elif not tensors and is_plain(before) and is_plain(slot.after):
+            constant.append(slot)
+        elif after[1] != spec or list(map(slot_key, after[0])) != list(
+            map(slot_key, tree_flatten(before)[0])
+        ):
+            raise other_kind(slot, trace)
     if aliasing_of(kept) != aliasing_of(effects.tensors):
-        trace.once = f"{effects.slots[0].name} shares its memory with another place than before"
+        raise other_kind(effects.slots[0], trace)
+    refuse_new_values(constant, trace, numbers, installed)
+
+
+def note_numbers(
+    effects: Effects, trace: Session, numbers: NumberSlots, installed: Installed
+) -> None:
+    """Raise if numbers were changed that are not known to change: they are from now on."""
+    changed = [
+        slot for slot in effects.slots
+        if installed.number_in(slot) is None and type(slot.before) in (int, float)
+        and is_number_like(slot.after, type(slot.before))
+    ]  # fmt: skip
+    if changed and not numbers.is_off:
+        for slot in changed:
+            numbers.add(slot)
+        trace.once = f"{changed[0].name} is a number that the function changes"
         raise NotWholeError(trace.once)
+
+
+def is_number_like(value: Any, kind: type) -> bool:
+    """Whether a value is a Python number of a kind, or will be one."""
+    if type(value) is SymbolicNumber:
+        return kind is float
+    return type(value_of(value)) is kind
+
+
+def other_kind(slot: ValueSlot, trace: Session) -> NotWholeError:
+    trace.once = f"{slot.name} is given a value of another kind by the function"
+    return NotWholeError(trace.once)
+
+
+def refuse_new_values(
+    constant: Sequence[ValueSlot], trace: Session, numbers: NumberSlots, installed: Installed
+) -> None:
+    """Raise if the program would be for values that places have not held before."""
+    exact = trace.expressions.exact
+    values = [(slot.identity, exactly(slot.before)) for slot in constant]
+    if (values or exact) and not numbers.recurs((*values, *exact)):
+        read = frozenset().union(*(sources for _, sources in exact))
+        slots = [*constant, *(slot for slot in installed.slots if slot.identity in read)]
+        raise NotWholeError(f"{slots[0].name} is changed by the function itself")
 
 
 def aliasing_of(tensors: Sequence[Tensor]) -> list[int]:
@@ -356,7 +399,7 @@ def undo_changes(state: PythonState) -> None:
         place, before = guard.place, guard.value
         if guard.key is not MISSING:
             if before is not MISSING and is_writable(guard, state):
-                Slot(guard, guard.key, before, state).write(before)
+                ValueSlot(guard, guard.key, before, state).write(before)
             elif isinstance(place, dict):
                 place.pop(guard.key, None)
         elif isinstance(place, dict):

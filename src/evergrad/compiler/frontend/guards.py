@@ -20,6 +20,7 @@ from evergrad.core.dtypes import get_default_dtype
 from evergrad.core.functionalize import FunctionalizingTrace, Source, read_source
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import Leaf
+from evergrad.core.python_numbers import Expressions
 from evergrad.core.rng.default_generator import default_generator
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
@@ -39,9 +40,10 @@ class OptionGuards:
     """The guards on the options of optimizers. Those that are read at run time have the same values
     while ``numbers_token`` is the same object."""
 
-    def __init__(self, trace: FunctionalizingTrace) -> None:
+    def __init__(self, trace: FunctionalizingTrace, skipped: Collection[Slot]) -> None:
+        """``skipped`` are options that the program itself writes."""
         self.groups = list(trace.groups.values())
-        self.predicates = list(_options(trace))
+        self.predicates = list(_options(trace, skipped))
         self.accept(identity_guard(self.groups))
 
     def accept(self, are_same: Callable[[], bool]) -> None:
@@ -78,8 +80,8 @@ class Guards:
         read = [tensor for _, tensor in captures]
         memory = _memory_of_gradients(trace, {id(tensor) for tensor in grad_inputs})
         unwatched = [*memory, *_rng_algorithm(trace)]
-        self.options = OptionGuards(trace)
         of_effects = python_state.slots_of_effects
+        self.options = OptionGuards(trace, of_effects)
         self.predicates: list[Guard] = [
             *_gradients(trace), *trace.guards, *unwatched, *_modules(trace, of_effects),
             *self.options.predicates,
@@ -230,7 +232,7 @@ def _numbers(trace: FunctionalizingTrace) -> Iterator[Guard]:
     """Guards on options that Python has read; numbers among the arguments are guarded on with the
     signature."""
     for (container, key, part), predicate, expected in trace.number_guards:
-        if isinstance(container, dict):
+        if isinstance(container, (dict, Expressions)):
             source = (container, key, part)
             yield partial(_apply_to, predicate, source), expected, f"the option {key!r}"
 
@@ -321,7 +323,7 @@ def _is_same(now: Any, then: Any) -> bool:
 # -- optimizers ---------------------------------------------------------------------------------
 
 
-def _options(trace: FunctionalizingTrace) -> Iterator[Guard]:
+def _options(trace: FunctionalizingTrace, skipped: Collection[Slot]) -> Iterator[Guard]:
     """Guards on options: of those read at run time, whether they are zero; of others, their
     value."""
     dynamic = {(id(container), key) for container, key, *_ in trace.numbers.values()}
@@ -332,7 +334,7 @@ def _options(trace: FunctionalizingTrace) -> Iterator[Guard]:
             "the parameters of a group",
         )
         for key in group:
-            if key not in _NOT_OPTIONS:
+            if key not in _NOT_OPTIONS and (id(group), key) not in skipped:
                 predicate = _zeros if (id(group), key) in dynamic else _comparable
                 yield _guard(partial(predicate, group, key), f"the option {key}")
 

@@ -12,6 +12,7 @@ from evergrad.core.bind import bind
 from evergrad.core.functionalize import FunctionalizingTrace, SymbolicNumber
 from evergrad.core.node import Leaf
 from evergrad.core.op import Op
+from evergrad.core.python_numbers import PythonNumber
 from evergrad.core.records import flatten_records
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, detached, on_storage
@@ -38,6 +39,19 @@ class Output:
     def find(self, arguments: Sequence[Tensor], computed: Sequence[Tensor]) -> Any:
         found = computed[self.index]
         return found.item() if self.is_number else found
+
+
+class Evaluated:
+    """A result that is a number of Python state, or computed from such."""
+
+    __slots__ = ("index", "table")
+
+    def __init__(self, number: PythonNumber) -> None:
+        self.table = number.table
+        self.index = self.table.add(number)
+
+    def find(self, arguments: Sequence[Tensor], computed: Sequence[Tensor]) -> Any:
+        return self.table[self.index]
 
 
 class Alias:
@@ -99,6 +113,8 @@ class Results:
         for index, leaf in enumerate(self.leaves):
             if isinstance(leaf, Tensor):
                 self.leaves[index] = found[id(leaf)]
+            elif type(leaf) is PythonNumber:
+                self.leaves[index] = Evaluated(leaf)
             elif isinstance(leaf, SymbolicNumber):
                 self.leaves[index] = Output(len(self.tensors), is_number=True)
                 self.tensors.append(leaf.tensor)
@@ -130,14 +146,14 @@ class Results:
             return tuple(computed)
         made: dict[int, Any] = {}
         for leaf in self.leaves:
-            if isinstance(leaf, (Output, Alias)) and id(leaf) not in made:
+            if isinstance(leaf, (Output, Alias, Evaluated)) and id(leaf) not in made:
                 made[id(leaf)] = leaf.find(arguments, computed)
         return tree_unflatten([made.get(id(leaf), leaf) for leaf in self.leaves], self.spec)
 
 
 def _refuse_tracers_in(leaf: Any) -> None:
     """Raise for an object that holds traced tensors: the program could not make another one."""
-    if isinstance(leaf, Tensor):
+    if isinstance(leaf, Tensor) or type(leaf) is PythonNumber:
         return
     held = getattr(leaf, "__dict__", None)
     if isinstance(held, dict) and any(

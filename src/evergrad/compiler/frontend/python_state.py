@@ -50,6 +50,7 @@ import numpy as np
 from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import SymbolicNumber
+from evergrad.core.python_numbers import PythonNumber
 from evergrad.core.records import fields_of, flatten_records
 from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
@@ -159,7 +160,7 @@ class StateGuard:
 def read_slot(holder: Any, key: Any) -> Any:
     """What a slot holds; ``MISSING`` if there is nothing."""
     try:
-        if key is None:
+        if key is None and isinstance(holder, CellType):
             return holder.cell_contents
         if isinstance(holder, (dict, MappingProxyType)):
             return holder.get(key, MISSING)
@@ -200,6 +201,10 @@ class PythonState:
         self.arrays: list[np.ndarray[Any, Any]] = []
         self.tensors: list[Tensor] = []
         self.names: set[str] = set()
+        # The libraries of which functions or classes are reached.
+        self.libraries: set[str] = set()
+        # Whether code tells objects apart that have the same memory.
+        self.compares_identity = False
         self.is_dynamic = False
         self.reads_environment = False
         self._waiting: list[tuple[Any, str]] = []
@@ -328,6 +333,7 @@ class PythonState:
             self.visit_container(function.__dict__, f"an attribute of {title}")
         names = names_of(function.__code__)
         self.add_names(names)
+        self.compares_identity = self.compares_identity or compares_identity(function.__code__)
         for cell, variable in zip(
             function.__closure__ or (), function.__code__.co_freevars, strict=True
         ):
@@ -382,6 +388,7 @@ class PythonState:
     def check_library(self, module: str, name: str) -> None:
         """Functions of the standard library and of extension modules may have effects."""
         root = module.partition(".")[0]
+        self.libraries.add(root)
         if root in _LIBRARIES or root in _PURE_MODULES:
             return
         if root == "builtins":
@@ -397,6 +404,7 @@ class PythonState:
     def visit_library(self, mapping: Mapping[str, Any], name: str, module: ModuleType) -> None:
         """Watch the names of a library that the code mentions: they may be patched."""
         root = module.__name__.partition(".")[0]
+        self.libraries.add(root)
         used = [key for key in self.names if key in mapping]
         if root not in _LIBRARIES and root not in _PURE_MODULES:
             harmless = _HARMLESS.get(root, frozenset())
@@ -770,7 +778,7 @@ _UNINTERESTING = frozenset({"__module__", "__dict__", "__weakref__", "__doc__", 
 
 
 def _write_slot(holder: Any, key: Any, value: Any) -> None:
-    if key is None:
+    if key is None and isinstance(holder, CellType):
         holder.cell_contents = value
     elif isinstance(holder, dict):
         holder[key] = value
@@ -785,6 +793,8 @@ def plain_numbers(value: Any, depth: int = 6) -> Any:
     in place, tuples made anew."""
     if type(value) is SymbolicNumber:
         return float(value)
+    if type(value) is PythonNumber:
+        return value.value
     if depth == 0 or isinstance(value, (Tensor, type, ModuleType, FunctionType, *_PLAIN)):
         return value
     if isinstance(value, tuple):
@@ -831,6 +841,14 @@ def names_of(code: CodeType) -> frozenset[str]:
         elif isinstance(constant, tuple):
             names.update(c for c in constant if isinstance(c, str) and c.isidentifier())
     return frozenset(names)
+
+
+@functools.lru_cache(maxsize=4096)
+def compares_identity(code: CodeType) -> bool:
+    """Whether code has ``is`` or ``in``, other than in a test for ``None``, or nested code."""
+    return any(i.opname in ("IS_OP", "CONTAINS_OP") for i in dis.get_instructions(code)) or any(
+        compares_identity(constant) for constant in code.co_consts if isinstance(constant, CodeType)
+    )
 
 
 @functools.lru_cache(maxsize=4096)

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.functionalize import FunctionalizingTrace, SymbolicNumber
+from evergrad.core.functionalize import FunctionalizingTrace
 from evergrad.core.node import Node
+from evergrad.core.python_numbers import Expressions, PythonNumber
 from evergrad.core.saved_values import Packed
 from evergrad.core.source_location import SourceLocation, describe, user_location
 from evergrad.core.state import State, using
@@ -74,7 +75,9 @@ class Session(FunctionalizingTrace):
         self.sparse_weights: list[Tensor] = []
         # Handles on outside storages that the call has made, by id.
         self.made: dict[int, Tensor] = {}
-        self.made_numbers: list[weakref.ref[SymbolicNumber]] = []
+        self.made_numbers: list[weakref.ref[Any]] = []
+        # The expressions of Python numbers, and the changed numbers that are known from now on.
+        self.expressions = Expressions()
 
     def note_handle(self, tensor: Tensor) -> None:
         self.handles.append(weakref.ref(tensor))
@@ -97,12 +100,17 @@ class Session(FunctionalizingTrace):
         if id(tensor) not in self.made:  # the gradient of a handle of the call is its own
             super().note_grad(tensor)
 
-    def note_number(self, number: SymbolicNumber) -> None:
+    def note_number(self, number: Any) -> None:
         self.made_numbers.append(weakref.ref(number))
 
     def keeps_numbers(self) -> bool:
         """Whether Python keeps a number of the session, after its end."""
         return any(reference() is not None for reference in self.made_numbers)
+
+    def live_numbers(self) -> list[PythonNumber]:
+        """The numbers of Python state that are alive."""
+        alive = (reference() for reference in self.made_numbers)
+        return [number for number in alive if type(number) is PythonNumber]
 
     def note_node(self, node: Any) -> None:
         self.nodes.append(weakref.ref(node))

@@ -19,7 +19,7 @@ class SlotGuards:
         self.others: list[tuple[Any, Any, Any]] = []
         for holder, key in slots:
             held = read_slot(holder, key)
-            if key is None and held is not MISSING:
+            if isinstance(holder, CellType) and held is not MISSING:
                 self.cells.append((holder, held))
             elif isinstance(holder, (dict, MappingProxyType)):
                 self.entries.append((holder.get, key, held))

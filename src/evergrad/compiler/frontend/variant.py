@@ -14,6 +14,7 @@ from evergrad.compiler.frontend.capture import Captured, read_number
 from evergrad.compiler.frontend.diagnose import FiniteCheck, failed_lookup
 from evergrad.compiler.frontend.outputs import Output
 from evergrad.compiler.frontend.partition import CompiledCall
+from evergrad.compiler.frontend.revalidation import Schedule
 from evergrad.compiler.runtime.arena import SharedArena
 from evergrad.core.inplace import assign
 from evergrad.core.node import FreedNode
@@ -45,6 +46,8 @@ class Variant:
         # The token of the guards under which the program's numbers were set; None if they are
         # stale.
         self.numbers_token: object = None
+        # When its calls are traced again.
+        self.schedule = Schedule()
 
     @property
     def nbytes(self) -> int:
@@ -84,6 +87,10 @@ class Variant:
         """Whether the guards on the arguments hold."""
         for i, storage, address in self.captured.fixed:
             if tensors[i]._storage is not storage or address_of(tensors[i]._value) != address:
+                return False
+        handles = self.captured.handles
+        for tensor, known in zip(tensors, self.captured.same_handles, strict=False):
+            if (id(tensor) if id(tensor) in handles else None) != known:
                 return False
         for (container, key, _), predicate, expected in self.captured.number_guards:
             if isinstance(container, list) and predicate(numbers[key]) != expected:

@@ -16,7 +16,7 @@ from evergrad.ops.surface.public import NUMBERS, expose
 def _spacings(spacing: Any, input: Tensor, dim: Any) -> tuple[tuple[int, ...], list[Any]]:
     """The dimensions to go along, and for each a step or the coordinates."""
     dims = normalize_dims(() if dim is None else dim, input.ndim)
-    if spacing is None or type(spacing) in NUMBERS:
+    if spacing is None or spacing.__class__ in NUMBERS:
         return dims, [1 if spacing is None else spacing] * len(dims)
     given = list(spacing) if isinstance(spacing, Sequence) else [spacing]
     if len(given) != len(dims):

@@ -167,7 +167,7 @@ def _argument_type(value: Any) -> Any:
         return value._type
     if isinstance(value, np.generic):
         value = value.item()
-    if builtins.type(value) not in NUMBERS:
+    if value.__class__ not in NUMBERS:
         raise TypeError(
             f"result_type(): arguments must be tensors or numbers, not {value.__class__.__name__}"
         )

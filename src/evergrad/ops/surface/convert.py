@@ -23,6 +23,7 @@ from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.meta import placed
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE
+from evergrad.core.python_numbers import PythonNumber
 from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import Shape, tensor_type
 from evergrad.core.state import STATE
@@ -199,6 +200,8 @@ def copied(data: Any, target: dtype | None) -> Tensor:
     """The data in memory of its own, as ``target`` or the type inferred from it."""
     if isinstance(data, Tensor):
         return _copied_tensor(data, target)
+    if type(data) is PythonNumber:
+        data = data.read() if type(data.value) is int else data.symbolic()
     if isinstance(data, SymbolicNumber):
         return cast(data.tensor, target or dtypes.get_default_dtype())
     if isinstance(data, str | bytes):

@@ -36,6 +36,7 @@ from evergrad.core.families import (
 from evergrad.core.inplace import write_in_place
 from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import ArgType, Op
+from evergrad.core.python_numbers import PythonNumber
 from evergrad.core.row_facts import (
     AutocastPolicy,
     Builder,
@@ -351,7 +352,7 @@ def pow(input: Any, exponent: Any) -> Tensor:
     """``input`` to the power of ``exponent``."""
     if exponent.__class__ is bool and isinstance(input, Tensor) and input.dtype is dtypes.bool_:
         return input | (not exponent)
-    if type(exponent) in (int, float) and isinstance(input, Tensor):
+    if type(exponent) in (int, float, PythonNumber) and isinstance(input, Tensor):
         if exponent == 2 and input.dtype.category >= dtypes.INTEGRAL:
             if input.dtype.category == dtypes.INTEGRAL and isinstance(exponent, float):
                 return square(cast(input, dtypes.get_default_dtype()))
@@ -368,7 +369,8 @@ def pow(input: Any, exponent: Any) -> Tensor:
 @expose(inplace=True)
 def float_power(input: Any, exponent: Any) -> Tensor:
     """``pow`` in double precision."""
-    found = result_dtype([a._type if isinstance(a, Tensor) else type(a) for a in (input, exponent)])
+    kinds = [a._type if isinstance(a, Tensor) else a.__class__ for a in (input, exponent)]
+    found = result_dtype(kinds)
     wide = dtypes.complex128 if found.is_complex else dtypes.float64
     widened = [cast(a, wide) if isinstance(a, Tensor) else a for a in (input, exponent)]
     return bind(POW, *widened)  # type: ignore[no-any-return]
@@ -523,7 +525,7 @@ WHERE.selects = True
 
 def fitting(number: Any, beside: Any) -> Any:
     """A number that does not fit the integers it stands beside would wrap around: refused."""
-    if type(number) is not int or not isinstance(beside, Tensor):
+    if number.__class__ is not int or not isinstance(beside, Tensor):
         return number
     if beside.dtype.category == dtypes.INTEGRAL:
         check_number(number, beside.dtype)

@@ -1,0 +1,139 @@
+"""The places with numbers that a compiled function changes, such as counters.
+
+The first call that changes one is run by Python. From the next session on the place holds a
+:class:`~evergrad.core.python_numbers.PythonNumber` while the function runs, so that its program has
+the number as an input and stores the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from evergrad.compiler.frontend.identity_guards import MISSING
+from evergrad.compiler.frontend.python_state import PythonState, Slot, read_slot
+from evergrad.compiler.frontend.session import Session
+from evergrad.compiler.frontend.slots import ValueSlot
+from evergrad.core.python_numbers import PythonNumber
+
+# The most programs that are made for values that changed: where they keep changing, Python runs.
+_MOST_PROGRAMS = 8
+# The most combinations of values that are remembered.
+_MOST_SEEN = 256
+# The libraries that take such a number for what it stands for: others check types in C.
+_LIBRARIES = frozenset({
+    "", "builtins", "math", "operator", "functools", "itertools", "collections", "contextlib",
+    "typing", "dataclasses", "abc", "types", "enum", "evergrad", "numpy", "_collections", "_abc",
+    "_operator", "_functools", "_collections_abc", "warnings", "weakref", "__future__",
+})  # fmt: skip
+
+
+class NumberSlots:
+    """What is known of one compiled function: its changing numbers, and values that recurred."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, Any] = {}
+        self.seen: dict[Any, None] = {}
+        self.programs = 0
+        self.is_off = False
+
+    @classmethod
+    def of(cls, known: dict[Any, Any]) -> NumberSlots:
+        made = cls()
+        made.known = known
+        return made
+
+    def clear(self) -> None:
+        self.known, self.seen = {}, {}
+
+    def turn_off(self) -> None:
+        """Have numbers as constants of programs from now on."""
+        self.is_off = True
+        self.known = {}
+
+    def add(self, slot: ValueSlot) -> None:
+        """Note a number that a call has changed."""
+        if len(self.known) < _MOST_SEEN:
+            self.known[slot.identity] = slot.place if slot.owner is None else slot.owner
+
+    def recurs(self, values: Any) -> bool:
+        """Whether places have held these values before a call already: programs for other values
+        would never run again."""
+        if values in self.seen:
+            self.programs += 1
+            return self.programs <= _MOST_PROGRAMS
+        if len(self.seen) < _MOST_SEEN:
+            self.seen[values] = None
+        return False
+
+    def count_program(self) -> None:
+        """A program was made that is guarded on outcomes of tests of numbers."""
+        self.programs += 1
+        if self.programs > _MOST_PROGRAMS:
+            self.turn_off()
+
+    def install(self, session: Session, state: PythonState, kept: Any = None) -> Installed:
+        """Let the known places hold numbers of the session; those of a variant that is kept, if one
+        is given."""
+        installed = Installed()
+        if kept is not None:
+            effects = kept.captured.effects
+            known = set() if effects is None else effects.numbers
+            wanted = {identity: held for identity, held in self.known.items() if identity in known}
+            return NumberSlots.of(wanted).install(session, state)
+        if self.known and "type" not in state.names and state.libraries <= _LIBRARIES:
+            for slot in list(self.slots_in(state)):
+                if type(slot.before) in (int, float):
+                    installed.add(slot, session)
+        return installed
+
+    def slots_in(self, state: PythonState) -> Iterator[ValueSlot]:
+        keys: dict[int, list[Any]] = {}
+        for place, key in self.known:
+            keys.setdefault(place, []).append(key)
+        found: set[Slot] = set()
+        for guard in (*state.guards, *state.module_guards):
+            owner = state.class_of.get(id(guard.place), guard.place)
+            for key in keys.get(id(owner), ()):
+                if key != guard.key and guard.key is not MISSING:
+                    continue
+                held = read_slot(guard.place, key)
+                if (id(guard.place), key) not in found and held is not MISSING:
+                    found.add((id(guard.place), key))
+                    yield ValueSlot(guard, key, held, state)
+
+
+class Installed:
+    """The numbers that places hold during one session."""
+
+    def __init__(self) -> None:
+        self.slots: list[ValueSlot] = []
+        self.numbers: dict[Any, PythonNumber] = {}
+
+    def add(self, slot: ValueSlot, session: Session) -> None:
+        place, key = slot.place, slot.key
+        source = slot.identity
+        number = PythonNumber(
+            session, session.expressions, slot.before, lambda: read_slot(place, key),
+            frozenset([source]),
+        )  # fmt: skip
+        self.slots.append(slot)
+        self.numbers[source] = number
+        slot.write(number)
+
+    def number_in(self, slot: ValueSlot) -> PythonNumber | None:
+        return self.numbers.get(slot.identity)
+
+    def __enter__(self) -> Installed:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        """Let the places hold the numbers themselves."""
+        for slot in self.slots:
+            held = slot.read()
+            if type(held) is PythonNumber:
+                slot.write(held.value)
+        self.slots, self.numbers = [], {}

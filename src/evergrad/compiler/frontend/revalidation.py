@@ -1,0 +1,156 @@
+"""Revalidation: whether the trace of a later call is still the kept program.
+
+Guards say when a program may run. Should one be missing, the program would be stale for ever; so
+some calls (the 2nd, 3rd, 5th, 9th, ...) are traced again as the calls they are, and their graph is
+compared with that of the kept program. A call is traced only once that costs at most 2 % of the
+time that the program has run for, which a timed call tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from evergrad import config
+from evergrad.compiler.frontend.capture import Captured
+from evergrad.compiler.frontend.diagnose import describe_equation
+from evergrad.compiler.frontend.outputs import Alias, Evaluated, Output
+from evergrad.compiler.frontend.python_state import same
+from evergrad.core.composite import Body
+from evergrad.core.tensor import Tensor
+from evergrad.core.trace import Graph, Var
+from evergrad.ops.surface.convert import Constant
+
+# Tracing takes at most this part of the time that a program has run for.
+_SHARE = 0.02
+_NEVER = 1 << 62
+
+
+class Schedule:
+    """When the calls of a variant are traced again."""
+
+    __slots__ = ("calls", "due", "is_ready", "tracing_seconds")
+
+    def __init__(self) -> None:
+        self.calls = 1
+        self.due = 2 if config.REVALIDATE else _NEVER
+        self.is_ready = False
+        self.tracing_seconds = 0.0
+
+    def note_duration(self, seconds: float) -> None:
+        """A call that is due took so long: the next one is traced, or a later one."""
+        affordable = self.tracing_seconds / (_SHARE * max(seconds, 1e-7))
+        if affordable <= self.calls:
+            self.is_ready = True
+        else:
+            self.due = max(2 * self.calls, int(affordable) + 1)
+
+    def note_traced(self, seconds: float) -> None:
+        self.tracing_seconds = max(seconds, self.tracing_seconds)
+        self.is_ready = False
+        if self.due < _NEVER:
+            self.due = 2 * self.calls
+
+
+def difference(kept: Captured, traced: Captured) -> str | None:
+    """What two captured calls differ in, for a message; ``None`` if they are the same program."""
+    for name, before, after in (
+        ("the captured tensors", _storages(kept), _storages(traced)),
+        ("the tensors that are written", kept.written, traced.written),
+        ("the gradients that are set", _owners(kept), _owners(traced)),
+    ):
+        if list(map(id, before)) != list(map(id, after)):
+            return f"{name} are others"
+    if kept.overwritten != traced.overwritten or _places(kept) != _places(traced):
+        return "the places that are written are others"
+    found = _graphs_differ(kept.graph, traced.graph)
+    if found is None and not _same_results(kept, traced):
+        found = "the result has another structure or other constants"
+    return found
+
+
+def _storages(captured: Captured) -> list[Any]:
+    """The storages of captured tensors: a call may make other handles on them."""
+    return [tensor._storage for tensor in captured.outside]
+
+
+def _owners(captured: Captured) -> list[Any]:
+    return [captured.arguments if isinstance(owner, int) else owner for owner, _ in captured.grads]
+
+
+def _places(captured: Captured) -> list[Any]:
+    effects = captured.effects
+    return [] if effects is None else [slot.identity for slot in effects.written]
+
+
+def _same_results(kept: Captured, traced: Captured) -> bool:
+    if kept.results.spec != traced.results.spec:
+        return False
+    symbolic = (Output, Alias, Evaluated)
+    pairs = zip(kept.results.leaves, traced.results.leaves, strict=True)
+    return all(
+        type(a) is type(b) if isinstance(a, symbolic) else same(b, a) or a is b for a, b in pairs
+    )
+
+
+def _graphs_differ(kept: Graph, traced: Graph) -> str | None:
+    before, after = _rows(kept), _rows(traced)
+    for eqn, known in zip(traced.equations, before, strict=False):
+        if not _same_row(next(after), known):
+            return f"another operation or constant: {describe_equation(eqn)}"
+    if len(kept.equations) != len(traced.equations):
+        longer = max(kept, traced, key=lambda graph: len(graph.equations))
+        number = min(len(kept.equations), len(traced.equations))
+        return f"an operation more or less: {describe_equation(longer.equations[number])}"
+    return None if _outputs(kept) == _outputs(traced) else "the outputs are others"
+
+
+def _numbers(graph: Graph) -> dict[Var, int]:
+    found = list(graph.inputs)
+    for eqn in graph.equations:
+        found += eqn.outs
+    return {var: number for number, var in enumerate(found)}
+
+
+def _rows(graph: Graph) -> Iterator[tuple[Any, list[Any]]]:
+    """The equations in a form that compares: values by their number."""
+    numbers = _numbers(graph)
+    for eqn in graph.equations:
+        args = [("value", numbers[a]) if a.__class__ is Var else a for a in eqn.args]
+        yield eqn.specialization, args
+
+
+def _same_row(a: tuple[Any, list[Any]], b: tuple[Any, list[Any]]) -> bool:
+    (ours, args), (theirs, others) = a, b
+    if ours is not theirs and not _same_specialization(ours, theirs):
+        return False
+    return len(args) == len(others) and all(map(_same, args, others))
+
+
+def _same_specialization(a: Any, b: Any) -> bool:
+    if a.op is not b.op:  # each call makes the op of a custom function anew
+        return bool(a.op.name == b.op.name and a.op.name.startswith("custom:"))
+    return _same(a.attrs, b.attrs)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, (tuple, list)) and type(a) is type(b):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return list(a) == list(b) and all(map(_same, a.values(), b.values()))
+    if isinstance(a, Body) and isinstance(b, Body):
+        return a is b or _same(a.key, b.key)
+    if isinstance(a, Constant) and isinstance(b, Constant):
+        return _same(a.array, b.array)
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return a is b
+    return same(a, b) or bool(type(a) is type(b) and a == b)
+
+
+def _outputs(graph: Graph) -> list[Any]:
+    numbers = _numbers(graph)
+    return [numbers[out] if isinstance(out, Var) else None for out in graph.outputs]

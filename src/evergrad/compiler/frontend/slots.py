@@ -1,0 +1,58 @@
+"""Slots that are written: places in Python objects that hold one value."""
+
+from __future__ import annotations
+
+from types import CellType, MappingProxyType
+from typing import Any
+
+from evergrad.compiler.frontend.python_state import PythonState, StateGuard, read_slot
+from evergrad.core.mutation_counter import MUTATIONS
+
+
+class ValueSlot:
+    """A place that a call gives another value, with its values before and after."""
+
+    __slots__ = ("after", "before", "is_written", "key", "name", "of_module", "owner", "place")
+
+    def __init__(
+        self, guard: StateGuard, key: Any, before: Any, state: PythonState | None = None
+    ) -> None:
+        self.name = guard.name
+        self.place = guard.place
+        self.key = key
+        self.before = before
+        self.after = read_slot(guard.place, key)
+        # The class of which it is an attribute, if it is.
+        self.owner = None
+        if state is not None and isinstance(guard.place, MappingProxyType):
+            self.owner = state.class_of.get(id(guard.place))
+        # Whether it is in a module, which counts its mutations.
+        self.of_module = False
+        # Whether the call stores anything: a number may only be read.
+        self.is_written = True
+
+    @property
+    def identity(self) -> Any:
+        """The place by id, the same in all sessions."""
+        return id(self.place if self.owner is None else self.owner), self.key
+
+    def now(self) -> ValueSlot:
+        """The slot with what it holds now."""
+        self.after = self.read()
+        return self
+
+    def read(self) -> Any:
+        return read_slot(self.place, self.key)
+
+    def write(self, value: Any) -> None:
+        place, key = self.place, self.key
+        if isinstance(place, CellType):
+            place.cell_contents = value
+        elif self.owner is not None:
+            type.__setattr__(self.owner, key, value)
+        elif isinstance(place, (list, dict)):
+            place[key] = value
+        else:
+            object.__setattr__(place, key, value)
+        if self.of_module:
+            MUTATIONS.advance()
