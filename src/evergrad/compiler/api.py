@@ -314,14 +314,14 @@ class Compiled:
                 f"{self.function} was recompiled {len(known)} times for the same signature; failed "
                 f"guard: {known[-1].guards.first_failed()}",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
             for old in list(known):
                 self.programs.evict(old)
             self.forget(list(known))
         churn = self.churn.record(leaf_paths(self.function, call.spec), call.leaves)
         if churn is not None:
-            warnings.warn(churn, RuntimeWarning, stacklevel=5)
+            warnings.warn(churn, RuntimeWarning, stacklevel=6)
         on_disk = len(self.programs) < _PROGRAMS_ON_DISK
         variant = Variant(captured, self.check_finite, self.memory_limit, self.arena, on_disk)
         self.variants.setdefault(call.key, []).append(variant)
@@ -358,7 +358,7 @@ class Compiled:
             f"a program of {self.name} was not valid any more, and no guard has failed: {found}. "
             "Calls before this one may have had the results of the old program; please report it.",
             RuntimeWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 
     def valid_variant(self, call: PythonCall) -> Variant | None:

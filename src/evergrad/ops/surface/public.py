@@ -77,7 +77,8 @@ def _documentation(
     """The entry of the reference for a function, or the docstring of its definition."""
     name = names[0] if names and plain.__name__.startswith("_") else plain.__name__
     if into is not FUNCTIONS:  # evergrad.ops.rows.linalg.solve: linalg
-        name = f"{plain.__module__.split('.')[3]}.{name}"
+        *_, room = plain.__module__.split(".")[:4]
+        name = f"{room}.{name}"
     return DOCS.get(name, plain.__doc__)
 
 
