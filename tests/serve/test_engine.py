@@ -179,6 +179,30 @@ def test_a_full_queue_refuses() -> None:
     assert len(answer(engine, [1], 4)) == 4
 
 
+def test_cancelled_requests_take_no_room_in_the_queue() -> None:
+    engine = Engine(made(), EngineConfig(sequences=1, waiting=2))
+    running = ask(engine, [1], 40, temperature=0.0)
+    engine.step()
+    waiting = [ask(engine, [2], 4, temperature=0.0) for _ in range(2)]
+    waiting[1].sequence.cancel()  # type: ignore[attr-defined]
+    engine.step()
+    assert [one.reason for one in waiting] == [None, "cancelled"]
+    assert running.reason is None
+    third = ask(engine, [2], 4, temperature=0.0)
+    with pytest.raises(QueueFullError):
+        ask(engine, [2], 4)
+    engine.run()
+    assert waiting[0].tokens == third.tokens and len(third.tokens) == 4
+    assert len(running.tokens) == 40
+    assert engine.table.used == 0 and engine.table.reserved == 0
+
+
+@pytest.mark.parametrize("tokens", [(-1,), (23,), (10**30,), (1, 2, -5)])
+def test_embeddings_of_unknown_tokens_are_refused(engine: Engine, tokens: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="there is no token"):
+        engine.embed(tokens)
+
+
 @pytest.mark.parametrize(
     ("prompt", "options", "told"),
     [
@@ -194,7 +218,12 @@ def test_a_full_queue_refuses() -> None:
         ([1], {"top_p": 0.0}, "top_p"),
         ([1], {"min_p": 1.5}, "min_p"),
         ([1], {"repetition_penalty": 0.0}, "repetition_penalty"),
+        ([1], {"repetition_penalty": 1e308}, "repetition_penalty"),
+        ([1], {"repetition_penalty": 1e-308}, "repetition_penalty"),
         ([1], {"presence_penalty": 3.0}, "presence_penalty"),
+        ([1], {"logit_bias": {0: float("nan")}}, "logit_bias"),
+        ([1], {"logit_bias": {0: float("inf")}}, "logit_bias"),
+        ([1], {"logit_bias": {0: -101.0}}, "logit_bias"),
     ],
 )
 def test_wrong_requests_are_refused(
@@ -212,6 +241,32 @@ def test_an_error_ends_requests_and_the_engine_goes_on(engine: Engine) -> None:
     assert [one.reason for one in told] == ["error"] * 3
     assert engine.is_idle and engine.table.used == 0 and engine.table.reserved == 0
     assert len(answer(engine, [1, 2], 5)) == 5
+
+
+def test_an_error_of_one_request_ends_no_other(engine: Engine) -> None:
+    """Neither in its first token nor in a later one."""
+    expected = answer(engine, [1, 2], 6, seed=3)
+
+    def fail(scores: object) -> int:
+        raise FloatingPointError("no distribution")
+
+    others = [ask(engine, [1, 2], 6, seed=3) for _ in range(2)]
+    early, late = (ask(engine, [3, 4], 6, temperature=0.0) for _ in range(2))
+    early.sequence.sampler.draw = fail  # type: ignore[attr-defined]
+    engine.step()
+    late.sequence.sampler.draw = fail  # type: ignore[attr-defined]
+    engine.run()
+    assert [one.tokens for one in others] == [expected] * 2
+    assert early.reason == late.reason == "error" and not early.tokens
+    assert engine.table.used == 0 and engine.table.reserved == 0
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-308, 1e-30, 1e-5])
+def test_the_coldest_temperatures_take_the_likeliest(engine: Engine, temperature: float) -> None:
+    expected = answer(engine, [1, 2, 3], 6, temperature=0.0)
+    for options in ({}, {"top_k": 5}, {"top_p": 0.9}, {"min_p": 0.1}):
+        found = answer(engine, [1, 2, 3], 6, temperature=temperature, seed=0, **options)
+        assert found == expected
 
 
 def test_adapters_are_exchanged_between_requests() -> None:

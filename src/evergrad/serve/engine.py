@@ -7,9 +7,10 @@ pool, the programs' arenas and the weights are all the memory there is.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from evergrad.serve.pages import PAGE, PageTable, pages_for
 from evergrad.serve.sequence import Event, Request, Sequence
 from evergrad.serve.speculative import Speculation
 
+_LOG = logging.getLogger(__name__)
 PREFILL_CHUNKS = 4  # parts of prompts read in a step: others wait for their next token so long
 
 
@@ -91,15 +93,14 @@ class Engine:
 
     def submit(self, request: Request, tell: Callable[[Event], None]) -> Sequence:
         """Enter a request; ``tell`` is called by the engine's thread with each event."""
-        context, vocabulary = self.paged.context, self.paged.vocabulary
+        context = self.paged.context
         require(len(request.prompt) > 0, "the prompt is empty", "give at least one token")
         require(
             len(request.prompt) < context,
             f"the prompt has {len(request.prompt)} tokens, the model looks at {context}",
             "give a shorter prompt",
         )
-        wrong = [token for token in request.prompt if not 0 <= token < vocabulary]
-        require(not wrong, f"the prompt has the token {wrong[:1]}", "use the model's tokenizer")
+        self._check_tokens(request.prompt)
         require(request.max_tokens >= 1, f"max_tokens is {request.max_tokens}", "choose 1 or more")
         require(
             request.adapter is None or request.adapter in self.adapters.adapters,
@@ -115,6 +116,10 @@ class Engine:
                 raise QueueFullError(f"{len(self._waiting)} requests are waiting")
             self._waiting.append(found)
         return found
+
+    def _check_tokens(self, tokens: Iterable[int]) -> None:
+        wrong = [token for token in tokens if not 0 <= token < self.paged.vocabulary]
+        require(not wrong, f"there is no token {str(wrong[:1])[:80]}", "use the model's tokenizer")
 
     def _free_places(self) -> int:
         return max(0, self.config.sequences - len(self._running))
@@ -165,6 +170,7 @@ class Engine:
 
         May be called by any thread.
         """
+        self._check_tokens(tokens)
         with self._compute, evaluating(self.paged.modules):
             adapter = self.adapters.current
             self.adapters.use(None)
@@ -178,14 +184,12 @@ class Engine:
 
         One with another adapter waits until all others have ended: weights are those of one.
         """
+        self._forget_cancelled()
         while len(self._running) < self.config.sequences:
             with self._lock:
                 if not self._waiting:
                     return
                 first = self._waiting[0]
-                if first.is_cancelled:
-                    self._waiting.popleft().finish("cancelled")
-                    continue
                 if first.request.adapter != self.adapters.current:
                     if self._running:
                         return
@@ -194,10 +198,19 @@ class Engine:
                     return
                 self._running.append(self._waiting.popleft())
 
+    def _forget_cancelled(self) -> None:
+        """End waiting requests that were cancelled, also behind others: they take no room."""
+        with self._lock:
+            gone = [sequence for sequence in self._waiting if sequence.is_cancelled]
+            if gone:
+                self._waiting = deque(s for s in self._waiting if s not in gone)
+        for sequence in gone:
+            sequence.finish("cancelled")
+
     def _prefill(self) -> None:
         budget = PREFILL_CHUNKS
         for sequence in self._running:
-            while budget and not sequence.is_prefilled and not sequence.is_cancelled:
+            while budget and sequence.needs_prefill:
                 self._read_chunk(sequence)
                 budget -= 1
 
@@ -238,8 +251,13 @@ class Engine:
             self._write(sequence, scores)
 
     def _write(self, sequence: Sequence, scores: Any) -> None:
+        """Draw and write a token; an error ends this sequence and no other."""
         self.written += 1
-        sequence.write(sequence.sampler.draw(scores), scores)
+        try:
+            sequence.write(sequence.sampler.draw(scores), scores)
+        except Exception:
+            _LOG.exception("no token could be drawn; the request is ended")
+            sequence.finish("error")
 
     def _sweep(self) -> None:
         """Take the pages of sequences that have ended."""

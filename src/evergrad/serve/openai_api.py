@@ -79,7 +79,10 @@ class OpenAI:
         for index, tokens in enumerate(inputs):
             if len(tokens) > self.service.context:
                 raise RequestError(f"input {index} has more tokens than the context", "input")
-            values = await run_in_threadpool(self.service.engine.embed, tuple(tokens))
+            try:
+                values = await run_in_threadpool(self.service.engine.embed, tuple(tokens))
+            except ValueError as error:
+                raise RequestError(str(error), "input") from error
             found.append({
                 "object": "embedding", "index": index,
                 "embedding": _packed(values) if encoding == "base64" else values,

@@ -14,6 +14,7 @@ from evergrad.serve.service import Piece, Service, Wanted
 
 _MOST_CHOICES = 16
 _MOST_STOPS = 4
+_MOST_INPUTS = 2048  # as OpenAI has it
 _MOST_LIKELIEST = 20
 _REFUSED = ("tools", "functions", "tool_choice", "function_call", "audio", "best_of", "suffix")
 
@@ -56,7 +57,7 @@ class Body:
             return default
         is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
         if float in kinds and is_number:
-            return float(found)
+            return _float(found, name)
         if isinstance(found, kinds) and (bool in kinds or not isinstance(found, bool)):
             return found
         names = " or ".join(kind.__name__ for kind in kinds)
@@ -67,6 +68,13 @@ class Body:
         if found is not None and not least <= found <= most:
             raise RequestError(f"{name} has to be from {least} to {most}, not {found}", name)
         return found
+
+
+def _float(value: Any, name: str) -> float:
+    try:
+        return float(value)
+    except OverflowError as error:  # JSON has whole numbers of any size
+        raise RequestError(f"{name} has a number that is too large", name) from error
 
 
 def sampling(body: Body) -> Sampling:
@@ -81,7 +89,7 @@ def sampling(body: Body) -> Sampling:
             repetition_penalty=body.take("repetition_penalty", float, default=1.0),
             presence_penalty=body.take("presence_penalty", float, default=0.0),
             frequency_penalty=body.take("frequency_penalty", float, default=0.0),
-            logit_bias={int(token): float(value) for token, value in bias.items()},
+            logit_bias={int(token): _float(v, "logit_bias") for token, v in bias.items()},
             seed=body.whole("seed", -(1 << 63), (1 << 63) - 1),
         )
     except (ValueError, TypeError) as error:
@@ -158,6 +166,8 @@ def prompts(body: Body, service: Service, name: str) -> list[list[int]]:
     if given is None:
         raise RequestError(f"{name} is missing", name)
     many = [given] if isinstance(given, str) or _are_tokens(given) else given
+    if len(many) > _MOST_INPUTS:
+        raise RequestError(f"{name} has to be at most {_MOST_INPUTS} texts, not {len(many)}", name)
     found = [_tokens(one, service, name) for one in many]
     if not found or not all(found):
         raise RequestError(f"{name} is empty", name)

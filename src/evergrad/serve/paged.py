@@ -152,27 +152,24 @@ class PagedGPT:
         length = 1 if longest == 1 else ROWS
         batch = next(size for size in BATCHES if size >= len(rows))
         tokens = np.zeros((batch, length), np.int64)
-        places = np.zeros((batch, length), np.int64)
         start = np.zeros(batch, np.int64)
         table = np.zeros((batch, pages_for(self.context)), np.int64)
+        start[: len(rows)] = [row.start for row in rows]
         for i, row in enumerate(rows):
             tokens[i, : len(row.tokens)] = row.tokens
-            places[i] = np.minimum(row.start + np.arange(length), self.context - 1)
-            start[i] = row.start
             used = pages_for(row.start)
             table[i, :used] = row.pages[:used]
+        places = np.minimum(start[:, None] + np.arange(length), self.context - 1)
         return Inputs(batch, tuple(map(eg.from_numpy, (tokens, places, start, table))))
 
     def _keep(self, rows: Sequence[Rows], keys: eg.Tensor, values: eg.Tensor) -> None:
         """Write new keys and values, (layers, B, T, nkv, hs), into the pages of the sequences."""
-        counts = [len(row.tokens) for row in rows]
-        row_of = np.repeat(np.arange(len(rows)), counts)
-        offset = np.concatenate([np.arange(count) for count in counts])
-        place = np.concatenate([row.start + np.arange(len(row.tokens)) for row in rows])
-        pairs = zip(row_of.tolist(), place.tolist(), strict=True)
-        page = np.array([rows[r].pages[p // PAGE] for r, p in pairs])
-        self._key_memory[:, page, place % PAGE] = keys.numpy()[:, row_of, offset]
-        self._value_memory[:, page, place % PAGE] = values.numpy()[:, row_of, offset]
+        slots = [(i, t) for i, row in enumerate(rows) for t in range(len(row.tokens))]
+        row_of, offset = np.array(slots).T
+        place = np.array([rows[i].start + t for i, t in slots])
+        page = np.array([rows[i].pages[(rows[i].start + t) // PAGE] for i, t in slots])
+        for memory, new in ((self._key_memory, keys), (self._value_memory, values)):
+            memory[:, page, place % PAGE] = new.numpy()[:, row_of, offset]
 
     # -- before the first request -------------------------------------------------------------
 

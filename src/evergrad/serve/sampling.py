@@ -17,6 +17,7 @@ from evergrad.models.model import require
 
 Array = np.ndarray[Any, Any]
 
+_COLDEST = 1e-30  # temperature: no difference of scores divided by it overflows
 _FIRST = 256  # likeliest tokens that are sorted before all are, for top_p
 
 
@@ -49,10 +50,13 @@ class Sampling:
             require(holds, f"{name} is {value}", "choose a probability, from 0 to 1")
         require(self.top_p != 0, "top_p is 0", "choose a probability above 0")
         penalty = self.repetition_penalty
-        require(0 < penalty < np.inf, f"repetition_penalty is {penalty}", "choose a number above 0")
+        holds = 0.01 <= penalty <= 100
+        require(holds, f"repetition_penalty is {penalty}", "choose a number from 0.01 to 100")
         for name in ("presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
             require(-2 <= value <= 2, f"{name} is {value}", "choose a number from -2 to 2")
+        wrong = [value for value in self.logit_bias.values() if not -100 <= value <= 100]
+        require(not wrong, f"logit_bias has {wrong[:1]}", "choose numbers from -100 to 100")
 
 
 class Distribution(NamedTuple):
@@ -77,6 +81,7 @@ class Sampler:
 
     def __init__(self, options: Sampling, prompt: Sequence[int] = ()) -> None:
         self.options = options
+        self._temperature = max(options.temperature, _COLDEST)
         self.seed = secrets.randbelow(1 << 63) if options.seed is None else options.seed
         key = self.seed & ((1 << 128) - 1)
         self._stream = np.random.Generator(np.random.Philox(key=key))
@@ -93,7 +98,10 @@ class Sampler:
 
     def draw(self, scores: Array) -> int:
         """The next token after these scores, (vocabulary); it is noted."""
-        found = self.pick(self.distribution(scores))
+        if self.options.temperature == 0:
+            found = int(self._penalized(scores).argmax())
+        else:
+            found = self.pick(self.distribution(scores))
         self.note(found)
         return found
 
@@ -113,7 +121,7 @@ class Sampler:
             return Distribution(np.array([int(scores.argmax())]), np.ones(1))
         if options.top_k is None and options.top_p is None:
             tokens = np.arange(len(scores))
-            p = _softmax(scores, options.temperature)
+            p = _softmax(scores, self._temperature)
         else:
             tokens, p = self._likeliest(scores)
         if options.min_p is not None:
@@ -127,15 +135,15 @@ class Sampler:
         count = min(options.top_k or len(scores), len(scores))
         order = _first_by_score(scores, count if options.top_k else min(_FIRST, count))
         if options.top_p is None:
-            return order, _softmax(scores[order], options.temperature)
+            return order, _softmax(scores[order], self._temperature)
         whole = scores[order] if options.top_k else scores
-        weights = np.exp((scores[order].astype(np.float64) - scores.max()) / options.temperature)
-        total = np.exp((whole.astype(np.float64) - scores.max()) / options.temperature).sum()
+        weights = np.exp((scores[order].astype(np.float64) - scores.max()) / self._temperature)
+        total = np.exp((whole.astype(np.float64) - scores.max()) / self._temperature).sum()
         before = np.cumsum(weights) - weights
         if len(order) < count and before[-1] + weights[-1] < options.top_p * total:
             order = _first_by_score(scores, count)
             shifted = scores[order].astype(np.float64) - scores.max()
-            weights = np.exp(shifted / options.temperature)
+            weights = np.exp(shifted / self._temperature)
             before = np.cumsum(weights) - weights
         kept = before < options.top_p * total  # a token stays if those before it are not enough
         return order[kept], weights[kept] / weights[kept].sum()

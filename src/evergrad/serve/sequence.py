@@ -74,6 +74,10 @@ class Sequence:
     def is_prefilled(self) -> bool:
         return len(self.tokens) > len(self.request.prompt)
 
+    @property
+    def needs_prefill(self) -> bool:
+        return not (self.is_prefilled or self.is_cancelled or self.is_finished)
+
     def cancel(self) -> None:
         """Stop writing; the engine ends it before its next step."""
         self.is_cancelled = True
