@@ -225,7 +225,8 @@ def test_tar_headers_are_read_in_bounds(
 def test_tar_of_many_members_and_long_names(tmp_path: Path) -> None:
     """What is bounded is one header: not the members, nor all names together."""
     archive = tmp_path / "a.tar.gz"
-    names = [f"{n}/{'long name ' * 12}/{n}" for n in range(1500)] + [f"file {n}" for n in range(3000)]
+    names = [f"{n}/{'long name ' * 12}/{n}" for n in range(1500)]
+    names += [f"file {n}" for n in range(3000)]
     with tarfile.open(archive, "w:gz") as tar:
         for name in names:
             tar.addfile(tarfile.TarInfo(name))
