@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import io
+import re
+import zipfile
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -311,3 +314,17 @@ def test_arrays_of_objects_are_refused(torch: ModuleType) -> None:
     array = np.array([1, "a"], dtype=object)
     with pytest.raises(RuntimeError, match="NumPy"):
         evergrad.load(written(torch, array), weights_only=False)
+
+
+@pytest.mark.parametrize("module", [b"pathlib", b"pathlib._local"])
+def test_paths_written_by_any_interpreter(module: bytes) -> None:
+    """CPython 3.13 names the private module ``pathlib._local``."""
+    file, renamed = written(evergrad, {"value": Path("a/b")}, pickle_protocol=2), io.BytesIO()
+    with zipfile.ZipFile(file) as source, zipfile.ZipFile(renamed, "w") as target:
+        for entry in source.infolist():
+            data = source.read(entry)
+            if entry.filename.endswith("data.pkl"):
+                data = re.sub(rb"cpathlib[.\w]*\n", b"c" + module + b"\n", data)
+            target.writestr(entry, data)
+    renamed.seek(0)
+    assert evergrad.load(renamed, weights_only=False) == {"value": Path("a/b")}

@@ -111,7 +111,9 @@ HARMLESS: dict[str, Named] = {
     "types.SimpleNamespace": Named(
         types.SimpleNamespace, objects.make_simple_namespace, objects.set_attributes
     ),
-    **{f"pathlib.{name}": Named(getattr(pathlib, name), objects.make_path)
+    # CPython 3.13 writes the private module.
+    **{f"{module}.{name}": Named(getattr(pathlib, name), objects.make_path)
+       for module in ("pathlib", "pathlib._local")
        for name in ("Path", "PosixPath", "WindowsPath")},
     **{f"datetime.{c.__name__}": Named(c, objects.time_maker(c)) for c in (
         datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone)},
