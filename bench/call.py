@@ -19,6 +19,7 @@ import json
 import sys
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,6 +193,32 @@ def an_attribute_that_changes(lib: Any, wrap: Any) -> Call:
         return step(p.x, p.y)
 
     return call
+
+
+@spelling
+def a_counter_in_a_module(lib: Any, wrap: Any) -> Call:
+    p = Parts(lib)
+    p.model.step = 0
+
+    def step(x: Any, y: Any) -> Any:
+        p.model.step += 1
+        return p.train(x, y)
+
+    compiled = wrap(step)
+    return lambda: compiled(p.x, p.y)
+
+
+@spelling
+def losses_appended(lib: Any, wrap: Any) -> Call:
+    p, losses = Parts(lib), deque[Any](maxlen=100)
+
+    def step(x: Any, y: Any) -> Any:
+        loss = p.train(x, y)
+        losses.append(loss)
+        return loss
+
+    compiled = wrap(step)
+    return lambda: compiled(p.x, p.y)
 
 
 @spelling
@@ -534,6 +561,27 @@ def measure(names: list[str], rounds: int) -> tuple[dict[str, dict[str, float]],
     return least, problems
 
 
+def revalidation(steps: int = 1000) -> tuple[int, float]:
+    """How often programs are traced again in so many steps, and the part of the time it takes."""
+    p, spent = Parts(evergrad), []
+    step = evergrad.compile(lambda x, y: p.train(x, y))
+    for _ in range(3):
+        step(p.x, p.y)
+    trace = step.run_python
+
+    def timed(*args: Any) -> Any:
+        began = time.process_time()
+        result = trace(*args)
+        spent.append(time.process_time() - began)
+        return result
+
+    step.run_python = timed
+    began = time.process_time()
+    for _ in range(steps):
+        step(p.x, p.y)
+    return len(spent), sum(spent) / (time.process_time() - began)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=7)
@@ -553,6 +601,11 @@ def main() -> None:
         within = sum(r <= 2 for r in ratios)
         print(f"quickest {quickest:.1f} us; {within} of {len(least)} spellings within 2x; "
               f"worst {ratios[-1]:.1f}x")  # fmt: skip
+    for steps in (1_000, 100_000):
+        count, share = revalidation(steps)
+        print(
+            f"revalidation in {steps:,} steps: {count} calls traced again, {share:.2%} of the time"
+        )
     for line in problems:
         print("failed:", line)
     if options.json:

@@ -138,14 +138,14 @@ def test_valid_programs_are_kept(at_once):
 
 def test_the_schedule_doubles_and_stays_within_its_share():
     schedule = Schedule()
-    schedule.note_traced(0.001)
+    schedule.note_traced(0.001, 10)
     schedule.is_ready, schedule.due, schedule.calls = False, 2, 1
     traced = []
     for call in range(2, 200_000):
         schedule.calls = call
         if schedule.is_ready:
             traced.append(call)
-            schedule.note_traced(0.001)
+            schedule.note_traced(0.001, 10)
         elif call >= schedule.due:
             schedule.note_duration(0.00001)
     assert traced and traced[0] > 4_900

@@ -233,7 +233,7 @@ class Compiled:
                 captured = capture(session, call, result, python, self.number_slots, installed)
                 seconds = time.perf_counter() - began
                 variant = self.variant_for(call, captured, kept)
-                variant.schedule.note_traced(seconds)
+                variant.schedule.note_traced(seconds, len(captured.graph.equations))
             except NotWholeError as reason:
                 if self.fullgraph and not self.is_first_step(session, str(reason)):
                     undo_changes(python)
@@ -242,8 +242,8 @@ class Compiled:
                 session.end()
                 if session.sparse_weights:
                     self.records_sparse = not session.keeps_sparse_gradients()
-                installed.remove()
                 reason.__traceback__ = None  # its frames keep numbers of the session
+                self.number_slots.remove(installed, python)
                 result = plain_numbers(result)
                 if session.keeps_numbers():
                     python.replace_numbers()

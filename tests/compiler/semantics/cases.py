@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import (
     aliasing,
+    appends,
     attribute_protocols,
     attributes,
     autograd_uses,
@@ -45,6 +46,7 @@ __all__ = ["CASES", "KINDS"]
 
 KINDS = (
     aliasing,
+    appends,
     attribute_protocols,
     attributes,
     autograd_uses,

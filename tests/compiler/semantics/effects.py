@@ -311,7 +311,7 @@ def a_counter_of_many_kinds(lib: Any, wrap: Any) -> Seen:
         return x * times, isinstance(s.n, int), isinstance(s.n, bool)
 
     step = wrap(step)
-    values = {3: 10**30, 5: True, 7: 1.5, 9: -0.0, 11: math.nan, 13: math.inf, 15: 2}
+    values = {3: 2**60, 5: True, 7: 1.5, 9: -0.0, 11: math.nan, 13: math.inf, 15: 2}
     for n in range(18):
         s.n = values.get(n, s.n)
         yield step(ramp(lib, 3)), s.n, type(s.n)

@@ -116,9 +116,10 @@ def capture(
     effects = effects_of(trace, state, numbers, installed)
     if effects is None:
         return _captured(trace, call, call.tensors, result, state)
-    result = result, [slot.after for slot in effects.written]
+    result = result, effects.values()
     try:
         effects.restore()
+        effects.refuse_kept_recorders(result[0], installed)
         refuse_kept_numbers(trace, result, installed)
         unwatch(effects, state)
         found = _captured(trace, call, [*call.tensors, *effects.tensors], result, state)

@@ -8,11 +8,14 @@ each successful run. A program of which the slots end as they began serves the n
 
 from __future__ import annotations
 
+import functools
+import gc
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Sequence
 from types import CellType, MemberDescriptorType
 from typing import Any
 
+from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorder, append_all
 from evergrad.compiler.frontend.arguments import aliases_of, key_of
 from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.compiler.frontend.number_slots import Installed, NumberSlots
@@ -45,11 +48,15 @@ class Effects:
         self.slots = list(slots)
         self.expressions = expressions
         self.written = [slot for slot in slots if slot.is_written]
+        self.of_module = any(slot.of_module for slot in self.written)
         found = [tree_flatten(slot.before) for slot in slots]
         self.specs = [spec for _, spec in found]
         # The tensors before the call, which are arguments of the program.
         leaves = [leaf for leaves, _ in found for leaf in leaves]
         self.tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        # The containers that are appended to, with their recorders.
+        self.appended: list[tuple[ValueSlot, AppendRecorder]] = []
+        self.containers: list[Any] = []
         self.keys: list[Any] = []
         # The slots that hold numbers which are inputs.
         self.numbers: set[Any] = set()
@@ -59,11 +66,33 @@ class Effects:
         """Let the slots hold what they held before the call."""
         for slot in self.slots:
             slot.write(slot.before)
+        if self.of_module:
+            MUTATIONS.advance()
+        for slot, recorder in self.appended:
+            slot.write(recorder.held)
+
+    def refuse_kept_recorders(self, result: Any, installed: Installed) -> None:
+        """Raise if a recorder is a result, or is kept by Python: by more than the session."""
+        own = [installed.recorders, *self.appended]
+        for slot, recorder in self.appended:
+            others = [
+                held for held in gc.get_referrers(recorder)
+                if type(held) is not ValueSlot and not any(held is known for known in own)
+            ]  # fmt: skip
+            if others or result is recorder:
+                raise NotWholeError(f"{slot.name} is kept or returned by the function")
+
+    def values(self) -> list[Any]:
+        """What the captured call has stored and appended."""
+        pending = [list(recorder.pending) for _, recorder in self.appended]
+        return [*(slot.after for slot in self.written), *pending]
 
     def repeat(self) -> None:
         """Let the slots hold what the call has stored."""
         for slot in self.slots:
             slot.write(plain_numbers(slot.after))
+        if self.of_module:
+            MUTATIONS.advance()
 
     def release(self, arguments: Sequence[Tensor], installed: Installed) -> None:
         """Note the signature of the slots, and drop the values of the captured call."""
@@ -74,6 +103,11 @@ class Effects:
             leaves = tree_flatten(slot.before)[0]
             self.keys += map(slot_key, leaves) if number is None else [type(number.value)]
             slot.before = slot.after = None
+        for slot, recorder in self.appended:
+            self.numbers.add(slot.identity)
+            self.containers.append(recorder.held)
+            recorder.pending = []
+        self.appended = []
         self.aliases = aliases_of([*arguments, *self.tensors]) if self.tensors else None
         self.has_tensors = bool(self.tensors)
         self.tensors = []
@@ -103,10 +137,15 @@ class Effects:
             return given if len(storages) == len(given) else None
         return given if aliases_of(given) == self.aliases else None
 
-    def store(self, values: Sequence[Any]) -> None:
-        """Store what a run has computed."""
-        for slot, value in zip(self.written, values, strict=True):
+    def store(self, values: Sequence[Any]) -> bool:
+        """Store what a run has computed; whether the counter of mutations was advanced, once."""
+        for slot, value in zip(self.written, values, strict=False):
             slot.write(value)
+        for container, added in zip(self.containers, values[len(self.written) :], strict=True):
+            append_all(container, added)
+        if self.of_module:
+            MUTATIONS.advance()
+        return self.of_module
 
 
 def read_leaves(tree: Any, spec: TreeSpec, leaves: list[Any]) -> bool:
@@ -142,20 +181,69 @@ def effects_of(
     for guard in state.changed():
         if any(guard is own for own in state.own):
             raise NotWholeError(f"{guard.name} is changed by the function itself")
+        if has_grown(guard):
+            note_container(guard, trace, state, numbers)
         for slot in slots_of(guard, state):
             found.setdefault(slot.identity, slot)
     for slot in installed.slots:  # also where the number was set to what it was
         found.setdefault(slot.identity, slot.now())
     if not found:
         return None
+    if any(isinstance(held, _CACHED) for held in state.seen.values()):
+        name = next(iter(found.values())).name
+        raise NotWholeError(f"{name} is changed, and results of a function are cached by Python")
+    appended = [(found.pop(key), recorder) for key, recorder in installed.recorders.items()]
+    for slot, recorder in appended:
+        if recorder.is_read or slot.after is not recorder:
+            numbers.exclude(slot.identity)
+            raise NotWholeError(f"{slot.name} is changed by the function itself")
     modules = {id(guard.place) for guard in state.module_guards}
     for slot in found.values():
         slot.of_module = id(slot.place) in modules
         slot.is_written = slot.after is not installed.number_in(slot) or slot.after is None
     effects = Effects(list(found.values()), trace.expressions)
+    effects.appended = appended
     refuse_values(effects, trace, numbers, installed)
     refuse_aliases(effects, trace, state)
     return effects
+
+
+_CACHED = type(functools.lru_cache(int))
+
+
+def has_grown(guard: StateGuard) -> bool:
+    """Whether a call has only added members to a container."""
+    place, before = guard.place, guard.value
+    if guard.key is not MISSING or type(place) not in APPENDABLE:
+        return False
+    if type(place) is set:
+        return bool(place > before[0])
+    is_full = type(place) is deque and place.maxlen == len(before)
+    return is_full or (len(place) > len(before) and all(map(same, place, before)))
+
+
+def note_container(
+    guard: StateGuard, trace: Session, state: PythonState, numbers: NumberSlots
+) -> None:
+    """Raise if a container that one place holds was appended to: it is known to grow from now
+    on."""
+    container = guard.place
+    if numbers.is_off or occurrences(state)[id(container)] != 1:
+        return
+    for holder in (*state.guards, *state.module_guards):
+        if holder.key is not MISSING:
+            is_held = holder.value is container and is_writable(holder, state)
+            slots = [ValueSlot(holder, holder.key, container, state)] if is_held else []
+        elif type(holder.place) in (dict, list):
+            pairs = holder.place.items() if type(holder.place) is dict else enumerate(holder.place)
+            slots = [ValueSlot(holder, k, v, state) for k, v in list(pairs) if v is container]
+        else:
+            slots = []
+        for slot in slots:
+            if slot.identity not in numbers.excluded and slot.identity not in numbers.known:
+                numbers.add(slot)
+                trace.once = f"{guard.name} is appended to by the function"
+                raise NotWholeError(trace.once)
 
 
 def slots_of(guard: StateGuard, state: PythonState) -> list[ValueSlot]:
@@ -283,6 +371,8 @@ def aliasing_of(tensors: Sequence[Tensor]) -> list[int]:
 def refuse_aliases(effects: Effects, trace: Session, state: PythonState) -> None:
     """Raise if the function reaches the former tensors of the slots in other ways too, or reads
     what differs from call to call."""
+    if not effects.slots:
+        return
     name = effects.slots[0].name
     if not _READS_MEMORY.isdisjoint(state.names):
         raise NotWholeError(f"{name} is changed, and the memory of tensors is read")
@@ -344,7 +434,9 @@ def unwatch(effects: Effects, state: PythonState) -> None:
     """Remove the guards on the slots and on what they held: :meth:`Effects.read` checks these."""
     slots = state.slots_of_effects = {(id(slot.place), slot.key) for slot in effects.slots}
     places = {id(slot.place) for slot in effects.slots}
+    appended = [recorder.held for _, recorder in effects.appended]
     inner = {id(held) for slot in effects.slots for held in containers_in(slot.before)}
+    inner |= set(map(id, appended))
 
     def rest(guards: Sequence[StateGuard]) -> list[StateGuard]:
         found: list[StateGuard] = []
@@ -359,6 +451,8 @@ def unwatch(effects: Effects, state: PythonState) -> None:
 
     state.guards, state.module_guards = rest(state.guards), rest(state.module_guards)
     own = {id(tensor) for tensor in effects.tensors}
+    found = occurrences(state)
+    own |= {id(member) for held in appended for member in held if found[id(member)] <= 1}
     state.tensors = [tensor for tensor in state.tensors if id(tensor) not in own]
 
 

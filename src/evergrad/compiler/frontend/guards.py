@@ -131,17 +131,24 @@ class Guards:
         self.options.accept(options_are_same)
         self.checked += 1
 
+    def absorb_mutation(self, before: int) -> None:
+        """The program itself has advanced the counter from ``before`` by one, to store an effect:
+        that changes nothing that it is guarded on."""
+        if self.mutations[0] == before and MUTATIONS.count == before + 1:
+            self.mutations[0] = before + 1
+
     def new_fast_check(self) -> Callable[[], bool]:
         """A function that returns whether nothing the predicates read has changed since now. Every
         call runs it, so all its operands are local."""
-        count, default = MUTATIONS.count, get_default_dtype()
+        count, default = [MUTATIONS.count], get_default_dtype()
+        self.mutations = count
         members_hold = identity_guard(self.watched)
         slots_hold = SlotGuards(self.python_state.slots()).hold
         without_grad, without_node = self.without_grad, self.without_node
         with_grad, per_call, options = self.with_grad, self.per_call, self.options
 
         def fast_check() -> bool:
-            if MUTATIONS.count != count or dtypes._default_float is not default:
+            if MUTATIONS.count != count[0] or dtypes._default_float is not default:
                 return False
             for tensor in without_grad:
                 if tensor._grad is not None:

@@ -1,17 +1,21 @@
-"""The places with numbers that a compiled function changes, such as counters.
+"""The places with numbers that a compiled function changes, such as counters, and with containers
+that it appends to.
 
 The first call that changes one is run by Python. From the next session on the place holds a
 :class:`~evergrad.core.python_numbers.PythonNumber` while the function runs, so that its program has
-the number as an input and stores the new one.
+the number as an input and stores the new one; or an
+:class:`~evergrad.compiler.frontend.append_recorder.AppendRecorder`.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorder
 from evergrad.compiler.frontend.identity_guards import MISSING
-from evergrad.compiler.frontend.python_state import PythonState, Slot, read_slot
+from evergrad.compiler.frontend.python_state import PythonState, Slot, plain_numbers, read_slot
 from evergrad.compiler.frontend.session import Session
 from evergrad.compiler.frontend.slots import ValueSlot
 from evergrad.core.python_numbers import PythonNumber
@@ -34,6 +38,8 @@ class NumberSlots:
     def __init__(self) -> None:
         self.known: dict[Any, Any] = {}
         self.seen: dict[Any, None] = {}
+        # Containers that are read too.
+        self.excluded: set[Any] = set()
         self.programs = 0
         self.is_off = False
 
@@ -53,8 +59,23 @@ class NumberSlots:
 
     def add(self, slot: ValueSlot) -> None:
         """Note a number that a call has changed."""
-        if len(self.known) < _MOST_SEEN:
+        if len(self.known) < _MOST_SEEN and slot.identity not in self.excluded:
             self.known[slot.identity] = slot.place if slot.owner is None else slot.owner
+
+    def exclude(self, identity: Any) -> None:
+        """Note that a container is read or kept: it is not stood in for any more."""
+        self.excluded.add(identity)
+        self.known.pop(identity, None)
+
+    def remove(self, installed: Installed, state: PythonState) -> None:
+        """Let places hold their own again after a call that is no program, also where the function
+        has put a recorder into another one."""
+        recorders = {key: weakref.ref(held) for key, held in installed.recorders.items()}
+        installed.remove()
+        if any(reference() is not None for reference in recorders.values()):
+            state.replace_numbers()
+            for key in recorders:
+                self.exclude(key)
 
     def recurs(self, values: Any) -> bool:
         """Whether places have held these values before a call already: programs for other values
@@ -85,6 +106,8 @@ class NumberSlots:
             for slot in list(self.slots_in(state)):
                 if type(slot.before) in (int, float):
                     installed.add(slot, session)
+                elif can_stand_in(slot.before, state):
+                    installed.add_recorder(slot)
         return installed
 
     def slots_in(self, state: PythonState) -> Iterator[ValueSlot]:
@@ -103,12 +126,26 @@ class NumberSlots:
                     yield ValueSlot(guard, key, held, state)
 
 
+def can_stand_in(value: Any, state: PythonState) -> bool:
+    """Whether the function would take a recorder for a container: its class is not mentioned, whose
+    methods would refuse it."""
+    kind = type(value)
+    is_used = kind.__name__ in state.names or state.matches_patterns
+    return kind in APPENDABLE and not is_used
+
+
 class Installed:
-    """The numbers that places hold during one session."""
+    """The numbers and recorders that places hold during one session."""
 
     def __init__(self) -> None:
         self.slots: list[ValueSlot] = []
         self.numbers: dict[Any, PythonNumber] = {}
+        self.recorders: dict[Any, AppendRecorder] = {}
+
+    def add_recorder(self, slot: ValueSlot) -> None:
+        recorder = self.recorders[slot.identity] = AppendRecorder(slot.before)
+        self.slots.append(slot)
+        slot.write(recorder)
 
     def add(self, slot: ValueSlot, session: Session) -> None:
         place, key = slot.place, slot.key
@@ -136,4 +173,8 @@ class Installed:
             held = slot.read()
             if type(held) is PythonNumber:
                 slot.write(held.value)
-        self.slots, self.numbers = [], {}
+            elif type(held) is AppendRecorder:
+                slot.write(held.held)
+        for recorder in self.recorders.values():
+            plain_numbers(recorder)
+        self.slots, self.numbers, self.recorders = [], {}, {}

@@ -47,6 +47,7 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.compiler.frontend.append_recorder import AppendRecorder
 from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import SymbolicNumber
@@ -205,6 +206,8 @@ class PythonState:
         self.libraries: set[str] = set()
         # Whether code tells objects apart that have the same memory.
         self.compares_identity = False
+        # Whether code has a match statement, which looks at the layout of objects.
+        self.matches_patterns = False
         self.is_dynamic = False
         self.reads_environment = False
         self._waiting: list[tuple[Any, str]] = []
@@ -334,6 +337,7 @@ class PythonState:
         names = names_of(function.__code__)
         self.add_names(names)
         self.compares_identity = self.compares_identity or compares_identity(function.__code__)
+        self.matches_patterns = self.matches_patterns or matches_patterns(function.__code__)
         for cell, variable in zip(
             function.__closure__ or (), function.__code__.co_freevars, strict=True
         ):
@@ -795,6 +799,9 @@ def plain_numbers(value: Any, depth: int = 6) -> Any:
         return float(value)
     if type(value) is PythonNumber:
         return value.value
+    if type(value) is AppendRecorder:
+        value.pending = [plain_numbers(member) for member in value.pending]
+        return value.flush()
     if depth == 0 or isinstance(value, (Tensor, type, ModuleType, FunctionType, *_PLAIN)):
         return value
     if isinstance(value, tuple):
@@ -843,12 +850,23 @@ def names_of(code: CodeType) -> frozenset[str]:
     return frozenset(names)
 
 
-@functools.lru_cache(maxsize=4096)
 def compares_identity(code: CodeType) -> bool:
-    """Whether code has ``is`` or ``in``, other than in a test for ``None``, or nested code."""
-    return any(i.opname in ("IS_OP", "CONTAINS_OP") for i in dis.get_instructions(code)) or any(
-        compares_identity(constant) for constant in code.co_consts if isinstance(constant, CodeType)
-    )
+    """Whether code has ``is`` or ``in``, other than in a test for ``None``."""
+    return not instructions_of(code).isdisjoint(("IS_OP", "CONTAINS_OP"))
+
+
+def matches_patterns(code: CodeType) -> bool:
+    return any(name.startswith("MATCH_") for name in instructions_of(code))
+
+
+@functools.lru_cache(maxsize=4096)
+def instructions_of(code: CodeType) -> frozenset[str]:
+    """The names of the instructions of code, nested code included."""
+    names = {i.opname for i in dis.get_instructions(code)}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= instructions_of(constant)
+    return frozenset(names)
 
 
 @functools.lru_cache(maxsize=4096)

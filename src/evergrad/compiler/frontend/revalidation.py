@@ -26,6 +26,8 @@ from evergrad.ops.surface.convert import Constant
 # Tracing takes at most this part of the time that a program has run for.
 _SHARE = 0.02
 _NEVER = 1 << 62
+# An upper estimate of what tracing takes, by the number of operations.
+_BASE_SECONDS, _SECONDS_PER_EQUATION = 0.004, 0.0002
 
 
 class Schedule:
@@ -47,8 +49,10 @@ class Schedule:
         else:
             self.due = max(2 * self.calls, int(affordable) + 1)
 
-    def note_traced(self, seconds: float) -> None:
-        self.tracing_seconds = max(seconds, self.tracing_seconds)
+    def note_traced(self, seconds: float, equations: int) -> None:
+        """Tracing took so long. The first time it includes what is done once in a process: an
+        estimate from the number of operations bounds it."""
+        self.tracing_seconds = min(seconds, _BASE_SECONDS + _SECONDS_PER_EQUATION * equations)
         self.is_ready = False
         if self.due < _NEVER:
             self.due = 2 * self.calls

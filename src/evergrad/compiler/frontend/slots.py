@@ -6,7 +6,6 @@ from types import CellType, MappingProxyType
 from typing import Any
 
 from evergrad.compiler.frontend.python_state import PythonState, StateGuard, read_slot
-from evergrad.core.mutation_counter import MUTATIONS
 
 
 class ValueSlot:
@@ -45,14 +44,15 @@ class ValueSlot:
         return read_slot(self.place, self.key)
 
     def write(self, value: Any) -> None:
+        """Store a value; where it is in a module, the counter of mutations has to be advanced."""
         place, key = self.place, self.key
         if isinstance(place, CellType):
             place.cell_contents = value
         elif self.owner is not None:
             type.__setattr__(self.owner, key, value)
-        elif isinstance(place, (list, dict)):
+        elif isinstance(place, dict):
+            dict.__setitem__(place, key, value)
+        elif isinstance(place, list):
             place[key] = value
         else:
             object.__setattr__(place, key, value)
-        if self.of_module:
-            MUTATIONS.advance()

@@ -17,6 +17,7 @@ from evergrad.compiler.frontend.partition import CompiledCall
 from evergrad.compiler.frontend.revalidation import Schedule
 from evergrad.compiler.runtime.arena import SharedArena
 from evergrad.core.inplace import assign
+from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import FreedNode
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, fresh, from_array
@@ -129,7 +130,9 @@ class Variant:
         if effects is None:
             return assembled
         result, values = assembled
-        effects.store(values)
+        before = MUTATIONS.count
+        if effects.store(values):
+            self.guards.absorb_mutation(before)
         return result
 
     def run(self, tensors: list[Tensor]) -> Any:
