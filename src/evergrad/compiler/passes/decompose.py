@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from evergrad.ops.rows.matmul import ADD_PRODUCT, LINEAR, MATMUL
 from evergrad.ops.rows.movement.views import RESHAPE, reshape
 from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.ops.rows.reduce.extrema import amax
+from evergrad.ops.rows.reduce.scan import LOGCUMSUMEXP, before, cummax, recur
 from evergrad.ops.rows.reduce.softmax import LOG_SOFTMAX, SOFTMAX
 from evergrad.ops.rows.reduce.sums import ALL, ANY, LOGSUMEXP, MEAN, count_of
 from evergrad.ops.rows.reduce.sums import sum as total
@@ -144,6 +145,18 @@ def _logsumexp(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
     top = where(isfinite(top), top, 0)
     found = log(total(exp(x - top), dims, True)) + top
     return found if keepdim else found.reshape(reduced_shape(x.shape, dims, False))
+
+
+@decomposition(LOGCUMSUMEXP)
+def _logcumsumexp(x: Tensor, dim: int, reverse: bool) -> Any:
+    """Sums relative to the largest so far, which a recurrence rescales where that grows."""
+    if x.dtype not in _WIDE or not x.numel() or reverse:
+        return None
+    top = cummax(x, dim).values
+    previous = before(top, dim, fill=-inf)
+    scale = where(isfinite(top), top, 0)
+    share = where(isfinite(previous), exp(previous - scale), where(previous == -inf, 0.0, 1.0))
+    return log(recur(share, exp(x - scale), dim)) + scale
 
 
 @decomposition(POW)

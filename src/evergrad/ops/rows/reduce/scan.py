@@ -18,7 +18,7 @@ from evergrad.core.bind import bind
 from evergrad.core.families import linear, opaque
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
-from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered, numpy_evaluates
+from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered
 from evergrad.core.shapes import TensorType, normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.memory import pool
@@ -173,11 +173,11 @@ def _batch_recur(op: Op, args: Any, at: Any, *, dim: int, reverse: bool) -> Any:
     return recur(a, b, dim + 1, reverse), 0
 
 
-SCAN = numpy_evaluates("a scan: each element needs the one before")
+RECURRENCE = lowered("kernels.recurrences")
 RECUR = opaque(
     "recur", _recur_eval, lambda a, b, *, dim, reverse: a, _recur_vjp, jvp=_recur_jvp,
     batch=_batch_recur,
-    emit=SCAN, autocast=AutocastPolicy.KEEP,
+    emit=RECURRENCE, autocast=AutocastPolicy.KEEP,
     doc="y[i] = a[i] * y[i - 1] + b[i] along a dimension.",
 )  # fmt: skip
 
@@ -300,7 +300,7 @@ def _logcumsumexp_jvp(tangents: Any, y: Tensor, x: Tensor, *, dim: int, reverse:
 LOGCUMSUMEXP = opaque(
     "logcumsumexp", _logcumsumexp_eval, _logcumsumexp_type, _logcumsumexp_vjp,
     jvp=_logcumsumexp_jvp, batch=batch_along,
-    emit=SCAN, autocast=AutocastPolicy.KEEP,
+    emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP,
     doc="log of the running sum of exp(x).",
 )  # fmt: skip
 
@@ -327,9 +327,9 @@ def _running_places(ufunc: Any) -> Any:
     return places
 
 
-CUMMAX_PLACES = place_row("cummax_places", _running_places(np.maximum), SCAN,
+CUMMAX_PLACES = place_row("cummax_places", _running_places(np.maximum), RECURRENCE,
                           "Where the largest so far last stood.", extent=lambda n: n)  # fmt: skip
-CUMMIN_PLACES = place_row("cummin_places", _running_places(np.minimum), SCAN,
+CUMMIN_PLACES = place_row("cummin_places", _running_places(np.minimum), RECURRENCE,
                           "Where the smallest so far last stood.", extent=lambda n: n)  # fmt: skip
 
 
