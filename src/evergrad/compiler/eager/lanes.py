@@ -23,7 +23,7 @@ MOST_KEPT = 64
 
 _ELEMENTS = {"float32": "float", "float64": "double", 4: "i32", 8: "i64", 2: "i16", 1: "i8"}
 _WORDS = {
-    "gather": ("out", "x", "index", "outer", "extent", "many", "inner"),
+    "gather_lanes": ("out", "x", "index", "outer", "extent", "many", "inner"),
     "scatter_add": ("out", "x", "index", "outer", "extent", "many", "inner"),
     "add_rows": ("out", "x", "index", "outer", "extent", "many", "inner"),
     "topk": ("out", "x", "outer", "extent", "kept"),
@@ -78,7 +78,7 @@ class _Builder(KernelBuilder):
         more = self.op(f"zext i1 {self.op(f'xor i1 {is_inside}, true')} to i64")
         self.do(f"store i64 {self.add(missed, more)}, ptr %missed")
 
-    def gather(self) -> None:
+    def gather_lanes(self) -> None:
         """``out[o, j, i] = x[o, index[o, j, i], i]``"""
         self.at_indices(lambda here, there: self.store(self.load(self.at(self["x"], there)),
                                                        self.at(self["out"], here)))  # fmt: skip

@@ -45,10 +45,10 @@ def _function(name: str, element: Any, count: int, *options: Any) -> Any:
     found = _kernels.get(key)
     if found is None:
         found = _kernels[key] = _lane_kernel(*key) or False
-    return found and found[count >= _BRIEF]
+    return found[count >= _BRIEF] if found else None
 
 
-def _address(array: Array) -> int:
+def _address(array: Any) -> int:
     return addressof(c_char.from_buffer(array))
 
 
@@ -68,8 +68,8 @@ def gather(x: Array, index: Array, dim: int) -> Array | None:
     if x.itemsize > 8 or not x.flags.carray or not _is_index(index):
         return None
     extents = _extents(x.shape, index.shape, dim)
-    function = extents and _function("gather", x.itemsize, index.size)
-    if not function:
+    function = _function("gather_lanes", x.itemsize, index.size)
+    if extents is None or function is None:
         return None
     out = pool.empty(index.shape, x.dtype)
     missed = function(_address(out), _address(x), _address(index), *extents)
@@ -88,10 +88,11 @@ def scatter_add(out: Array, index: Array, source: Any, dim: int) -> bool:
     ):
         return False
     extents = _extents(out.shape, index.shape, dim)
-    function = extents and _function("scatter_add", out.dtype.name, index.size)
-    if function:
-        function(_address(out), _address(source), _address(index), *extents)
-    return bool(function)
+    function = _function("scatter_add", out.dtype.name, index.size)
+    if extents is None or function is None:
+        return False
+    function(_address(out), _address(source), _address(index), *extents)
+    return True
 
 
 def add_rows(target: Array, source: Array, rows: Array) -> bool:

@@ -98,8 +98,8 @@ CAT = linear("cat", _cat_eval, _cat_type, _cat_transpose, batch=_batch_cat,
              doc="Tensors one after the other.")  # fmt: skip
 
 
-def _together(name: str, tensors: Any) -> list[Tensor]:
-    tensors = list(tensors)
+def _together(name: str, given: Any) -> list[Tensor]:
+    tensors: list[Tensor] = list(given)
     if not tensors:
         refusal = ValueError if name == "cat" else RuntimeError  # as in PyTorch
         raise refusal(f"{name}(): expected a non-empty list of Tensors")
