@@ -42,7 +42,7 @@ def _function(name: str, element: Any, count: int, *options: Any) -> Any:
     if count < max(least, 1) or not config.EAGER_KERNELS:
         return None
     key = name, element, *options
-    found = _kernels.get(key)
+    found: Any = _kernels.get(key)
     if found is None:
         found = _kernels[key] = _lane_kernel(*key) or False
     return found[count >= _BRIEF] if found else None
