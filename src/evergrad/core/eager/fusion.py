@@ -28,7 +28,7 @@ Size = Callable[..., int]
 
 # A function with so many specializations, each of so few calls, gets no more kernels: shapes that
 # never repeat would be compiled over and over.
-_MANY_SPECIALIZATIONS = 64
+_MANY_SPECIALIZATIONS = 8
 _FEW_CALLS = 3
 # For how many combinations of types a function caches whether they use a kernel.
 _MOST_DECISIONS = 1 << 12

@@ -44,7 +44,7 @@ _KERNEL_LIMIT = 256
 # Planning a kernel for another shape takes milliseconds. A row whose shapes hardly ever repeat
 # gets no more of them on arrays of fewer elements than these.
 _WORTH_PLANNING = 1 << 16
-_MANY_KERNELS = 64
+_MANY_KERNELS = 8
 _FEW_CALLS = 3
 
 
