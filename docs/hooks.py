@@ -16,6 +16,7 @@ from mkdocs.structure.files import File
 
 # [text](../src/x.py) and the like: a target above docs, or one without a page.
 _OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)\s]+|notes/?[^)\s]*|tour\.py)\)")
+_SHIM = "https://unpkg.com/iframe-worker/shim"
 DOCS = Path(__file__).parent
 
 
@@ -34,6 +35,16 @@ def on_files(files: Any, config: Any) -> Any:
         name = f"tutorials/{path.stem}.md"
         files.append(File.generated(config, name, content=notebook_page(path)))
     return files
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Take the script for search in files from the site itself, not from a host."""
+    up = "../" * page.file.dest_uri.count("/")
+    return output.replace(_SHIM, f"{up}assets/iframe-worker.js")
+
+
+def on_post_template(output_content: str, template_name: str, config: Any) -> str:
+    return output_content.replace(_SHIM, "assets/iframe-worker.js")
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:

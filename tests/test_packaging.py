@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import compileall
 import os
+import re
 import subprocess
 import sys
+import sysconfig
+import tarfile
+import tomllib
+import venv
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -128,3 +133,70 @@ def test_a_frozen_application_works(tmp_path: Path, pyinstaller: str) -> None:
     assert found.file.startswith(str(tmp_path / "dist"))
     assert not found.uses_compile_pool, "its executable is not Python: it compiles in this process"
     assert found.is_cached
+
+
+# -- wheel and sdist ------------------------------------------------------------------------------
+
+CHECKOUT = ROOT.parent.parent
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the sdist of this checkout."""
+    pytest.importorskip("hatchling", reason="hatchling is not installed: see evergrad[test]")
+    if not (CHECKOUT / "pyproject.toml").is_file():
+        pytest.skip("not a checkout")
+    folder = tmp_path_factory.mktemp("dist")
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", str(folder)], cwd=CHECKOUT,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def environment(folder: Path, wheel: Path) -> Path:
+    """The interpreter of a new environment with the wheel; dependencies are those of this one."""
+    venv.create(folder, with_pip=False)
+    own = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(own)  # what an installer does with a pure wheel
+    others = [path for path in sys.path if path.endswith("site-packages")]
+    (own / "dependencies.pth").write_text("\n".join(others) + "\n")
+    return folder / "bin" / "python"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the places in an environment are POSIX's")
+def test_the_wheel_works_in_a_new_environment(built: Path, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    python = environment(tmp_path / "venv", wheel)
+    found = run([str(python), str(PROGRAM)], tmp_path)
+    assert found.file.startswith(str(tmp_path / "venv"))
+    done = subprocess.run(
+        [str(python), "-m", "evergrad", "--version"], cwd=tmp_path, capture_output=True, text=True,
+        env={n: v for n, v in os.environ.items() if n != "PYTHONPATH"},
+    )  # fmt: skip
+    assert done.stdout.strip().endswith(evergrad.__version__), done.stderr
+
+
+def test_wheel_and_sdist_hold_what_they_should(built: Path, tmp_path: Path) -> None:
+    (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    missing = [
+        path for path in sources()
+        if "__pycache__" not in path.parts and str(path.relative_to(ROOT.parent)) not in names
+    ]  # fmt: skip
+    assert missing == []
+    assert not any(name.startswith(("tests/", "docs/", "bench/")) for name in names)
+    with tarfile.open(sdist) as file:
+        held = {name.partition("/")[2] for name in file.getnames()}
+    assert {"README.md", "LICENSE", "CITATION.cff", "CHANGELOG.md", "mkdocs.yml"} <= held
+    assert any(name.startswith("tests/") for name in held)
+    assert not any(".venv" in name or name.startswith("build/") for name in held)
+
+
+def test_versions_agree() -> None:
+    with open(CHECKOUT / "pyproject.toml", "rb") as file:
+        version = tomllib.load(file)["project"]["version"]
+    cited = re.search(r"^version: (.+)$", (CHECKOUT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert cited is not None and evergrad.__version__ == version == cited[1]

@@ -72,7 +72,7 @@ from evergrad.lazy import unknown_name as _unknown_name
 from evergrad.ops.surface.handles import TypedStorage, UntypedStorage
 from evergrad.ops.surface.public import FUNCTIONS as _FUNCTIONS
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Names of PyTorch that only answer (evergrad.cuda, evergrad.jit, ...) have a folder of their own.
 __path__.append(_os.path.join(__path__[0], "compat", "torch"))

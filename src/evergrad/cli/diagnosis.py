@@ -175,6 +175,7 @@ def _kernel_cache() -> Iterator[Finding]:
     folder = disk_cache.folder()
     sizes = _cached()
     yield Finding(section, "folder", str(folder or "none"))
+    yield Finding(section, "moved by", "EVERGRAD_KERNEL_CACHE=/another/folder; safe to remove")
     yield Finding(section, "kept", f"{len(sizes):,} files, {size(sum(sizes.values()))}")
     problem = disk_cache.problem()
     if problem is None:
