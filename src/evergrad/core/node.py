@@ -47,7 +47,7 @@ class RemovableHandle:
     __slots__ = ("_hooks", "id")
 
     def __init__(self, hooks: dict[int, Any], hook: Any, first: bool = False) -> None:
-        self.id = next_sequence()
+        self.id: int = next_sequence()
         self._hooks = hooks
         others = dict(hooks) if first else {}
         if first:
@@ -142,10 +142,10 @@ class Node(GraphNode):
     ) -> None:
         self.seq = next_sequence()
         self.hooks = None
-        self.vjp_program = vjp_program
+        self.vjp_program: VjpProgram = vjp_program
         self.parents = parents
         # For each edge which result of the parent it comes from; None if all are the first.
-        self.indices = indices
+        self.indices: tuple[int, ...] | None = indices
         # The residuals: a tuple of Saved, a list if some are Packed, None once released.
         self.saved: Any = saved
         self.location: SourceLocation | None = user_location(1)
@@ -191,10 +191,10 @@ class FreedNode(GraphNode):
     def __init__(self, title: str, type: TensorType, location: SourceLocation | None) -> None:
         self.seq = next_sequence()
         self.hooks = None
-        self.indices = ()
-        self.title = title
-        self.types = (type,)
-        self.location = location
+        self.indices: tuple[()] = ()
+        self.title: str = title
+        self.types: tuple[TensorType] = (type,)
+        self.location: SourceLocation | None = location
 
     def name(self) -> str:
         return self.title

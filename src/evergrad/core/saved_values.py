@@ -36,14 +36,14 @@ class Packed:
     __slots__ = ("origin", "packed", "saved_checksum", "type", "unpack", "version")
 
     def __init__(self, packed: Any, unpack: Callable[[Any], Any], tensor: Tensor) -> None:
-        self.packed = packed
+        self.packed: Any = packed
         self.unpack = unpack
         self.type = tensor._type
         storage = tensor._storage
         storage.watch()
         self.origin = weakref.ref(storage)
-        self.version = storage.version
-        self.saved_checksum = checksum(tensor._value) if storage.shared else None
+        self.version: int = storage.version
+        self.saved_checksum: int | None = checksum(tensor._value) if storage.shared else None
 
 
 def save_value(value: Any, storage: Storage) -> Saved:
