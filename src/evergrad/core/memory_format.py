@@ -39,7 +39,7 @@ class memory_format(_Named):  # noqa: N801 - PyTorch's spelling
 
     def __init__(self, name: str, order: tuple[int, ...] | None = None) -> None:
         super().__init__(name)
-        self.order = order
+        self.order: tuple[int, ...] | None = order
 
     def fits(self, array: Any) -> bool:
         """Whether an array has this order without gaps."""

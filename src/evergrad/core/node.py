@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from evergrad.core.vjp_program import VjpProgram
 
 # Nodes are numbered in the order of their making: a parent has a smaller number than its child.
-next_sequence = itertools.count(1).__next__
+next_sequence: Callable[[], int] = itertools.count(1).__next__
 
 _unpack: ExtensionPoint[[Packed, Any], Tensor] = ExtensionPoint("unpack")
 
@@ -114,11 +114,11 @@ class Leaf(GraphNode):
     has_hooked: bool = False
 
     def __init__(self, owner: Tensor) -> None:
-        self.seq = next_sequence()
-        self.hooks = None
+        self.seq: int = next_sequence()
+        self.hooks: Hooks | None = None
         # Hooks called with the tensor after its gradient has been accumulated.
         self.accumulated: dict[int, Callable[..., Any]] | None = None
-        self.owner = weakref.ref(owner)
+        self.owner: weakref.ref[Tensor] = weakref.ref(owner)
 
     def name(self) -> str:
         return "AccumulateGrad"
@@ -140,10 +140,10 @@ class Node(GraphNode):
         indices: tuple[int, ...] | None,
         saved: Any,
     ) -> None:
-        self.seq = next_sequence()
-        self.hooks = None
+        self.seq: int = next_sequence()
+        self.hooks: Hooks | None = None
         self.vjp_program: VjpProgram = vjp_program
-        self.parents = parents
+        self.parents: tuple[GraphNode | None, ...] = parents
         # For each edge which result of the parent it comes from; None if all are the first.
         self.indices: tuple[int, ...] | None = indices
         # The residuals: a tuple of Saved, a list if some are Packed, None once released.
@@ -189,8 +189,8 @@ class FreedNode(GraphNode):
     __slots__ = ("indices", "location", "title", "types")
 
     def __init__(self, title: str, type: TensorType, location: SourceLocation | None) -> None:
-        self.seq = next_sequence()
-        self.hooks = None
+        self.seq: int = next_sequence()
+        self.hooks: Hooks | None = None
         self.indices: tuple[()] = ()
         self.title: str = title
         self.types: tuple[TensorType] = (type,)

@@ -114,11 +114,11 @@ class Op:
             TABLE[name] = self
         self.name: str = name
         self.family: str = family
-        self.type = type
-        self.eval = eval
-        self.vjp = vjp
-        self.jvp = jvp
-        self.batch = batch
+        self.type: Callable[..., Any] = type
+        self.eval: Callable[..., Any] = eval
+        self.vjp: Callable[..., Any] | str = vjp
+        self.jvp: Callable[..., Any] | None = jvp
+        self.batch: Callable[..., Any] | None = batch
         self.promote = promote
         self.outputs: int = outputs
         # "view": the result aliases the first argument; "reshape": where its strides allow;
@@ -258,7 +258,7 @@ class Specialization:
         casts: tuple[dtype | None, ...] | None,
     ) -> None:
         self.op: Op = op
-        self.attrs = attrs
+        self.attrs: Attrs = attrs
         self.types: tuple[ArgType, ...] = types
         self.operands: tuple[TensorType, ...] = operands
         self.out_types: tuple[TensorType, ...] = out_types
@@ -274,7 +274,7 @@ class Specialization:
         # results of less than two dimensions so.
         self.always_contiguous: bool = isinstance(op.eval, np.ufunc) and len(out_types[0].shape) < 2
         self.vjp_programs: dict[int, VjpProgram] = {}
-        self.run = evaluator(op, attrs, types, operands, out_types)
+        self.run: Callable[..., Any] = evaluator(op, attrs, types, operands, out_types)
 
     def vjp_program(self, needs: int) -> VjpProgram:
         """The vjp with respect to the arguments in the bit set ``needs``."""

@@ -118,7 +118,7 @@ class Emit:
         is_lowered: bool = False,
         strided: bool = False,
     ) -> None:
-        self.function = function
+        self.function: Callable[..., Value] | None = function
         self.cost: Cost = cost
         self.reason: str = reason
         self.floats: bool = floats

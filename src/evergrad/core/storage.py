@@ -55,6 +55,12 @@ class Storage:
     )  # fmt: skip
 
     value: Array | Var
+    type: TensorType
+    nbytes: int
+    version: int
+    category: int
+    saved: bool
+    shared: bool
     writer: SourceLocation | None
     saved_checksum: int | None
 

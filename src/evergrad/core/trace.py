@@ -120,7 +120,7 @@ class Equation:
     ) -> None:
         self.specialization: Specialization = specialization
         self.op: Op = specialization.op
-        self.attrs = specialization.attrs
+        self.attrs: dict[str, Any] = specialization.attrs
         self.args: tuple[Any, ...] = args
         self.outs: tuple[Var, ...] = outs
         self.location: SourceLocation | None = location

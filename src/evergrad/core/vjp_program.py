@@ -83,7 +83,9 @@ class VjpProgram:
         )
         self._fused = self._fuse(flat, slots)
         read = self._fused is not None  # a kernel is given everything
-        self.unread = frozenset(k for k, var in enumerate(cotangents) if not (read or var in used))
+        self.unread: frozenset[int] = frozenset(
+            k for k, var in enumerate(cotangents) if not (read or var in used)
+        )
 
     def _fuse(self, graph: Graph, slots: list[int | None]) -> FusedVjp | None:
         """The calls as one fused kernel, if all results are fresh memory."""
