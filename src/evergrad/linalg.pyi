@@ -38,7 +38,7 @@ def cond(input: Tensor, p: Any = None, *, out: Tensor | None = None) -> Tensor:
     tensor(2.)
     """
 
-def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
+def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """The vector product of three-dimensional vectors along ``dim``.
 
     >>> eg.linalg.cross(eg.tensor([1.0, 0.0, 0.0]), eg.tensor([0.0, 1.0, 0.0]))
@@ -159,7 +159,7 @@ def matrix_exp(input: Tensor) -> Tensor:
             [0., 1.]])
     """
 
-def matrix_norm(input: Tensor, ord: Any = 'fro', dim: int | Sequence[int] | None = ..., keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None, axis: int | Sequence[int] | None = ..., keepdims: bool = ...) -> Tensor:
+def matrix_norm(input: Tensor, ord: Any = 'fro', dim: int | Sequence[int] | None = ..., keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """The norm of matrices: ``"fro"``, ``"nuc"``, inf, 1, 2 and their negatives.
 
     >>> eg.linalg.matrix_norm(eg.tensor([[3.0, 0.0], [0.0, 4.0]]))
@@ -189,7 +189,7 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
             [12.]])
     """
 
-def norm(input: Tensor, ord: Any = None, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None, axis: int | Sequence[int] | None = ..., keepdims: bool = ...) -> Tensor:
+def norm(input: Tensor, ord: Any = None, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """A vector or matrix norm.
 
     Args:
@@ -294,7 +294,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) ->
     tensor(11.)
     """
 
-def vector_norm(input: Tensor, ord: Any = 2, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None, axis: int | Sequence[int] | None = ..., keepdims: bool = ...) -> Tensor:
+def vector_norm(input: Tensor, ord: Any = 2, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """The ``ord``-norm of vectors: ``sum(|x|^ord)^(1/ord)``, or the largest for inf.
 
     >>> eg.linalg.vector_norm(eg.tensor([3.0, 4.0]), ord=1)

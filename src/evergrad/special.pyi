@@ -180,7 +180,7 @@ def log_ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     tensor([-53.2313])
     """
 
-def log_softmax(input: Tensor, dim: int, dtype: dtype | None = None, *, axis: int | Sequence[int] | None = ...) -> Tensor:
+def log_softmax(input: Tensor, dim: int, dtype: dtype | None = None, *, axis: int | Sequence[int] | None = None) -> Tensor:
     """The logarithm of :func:`softmax`: ``x_i - log(sum_j exp(x_j))``.
 
     Args:
@@ -205,7 +205,7 @@ def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None)
     tensor([0.0000, 2.1972])
     """
 
-def logsumexp(input: Tensor, dim: int | Sequence[int] | None, keepdim: bool = False, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ..., keepdims: bool = ...) -> Tensor:
+def logsumexp(input: Tensor, dim: int | Sequence[int] | None, keepdim: bool = False, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """``log(sum(exp(x)))`` along dimensions, without overflow.
 
     Args:
@@ -306,7 +306,7 @@ def sinc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     tensor([1.0000, 0.6366])
     """
 
-def softmax(input: Tensor, dim: int, dtype: dtype | None = None, *, axis: int | Sequence[int] | None = ...) -> Tensor:
+def softmax(input: Tensor, dim: int, dtype: dtype | None = None, *, axis: int | Sequence[int] | None = None) -> Tensor:
     """Probabilities along a dimension: ``exp(x_i) / sum_j exp(x_j)``.
 
     Args:

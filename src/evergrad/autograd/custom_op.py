@@ -65,9 +65,9 @@ class CustomOp(Op):
 
     def __init__(self, cls: type[Function], count: int, build: Callable[..., Any]) -> None:
         self.cls = cls
-        self.count = count  # how many of the arguments are inputs
+        self.count: int = count  # how many of the arguments are inputs
         self.build = build  # the call's arguments from its input tensors
-        self.randomness = "error"  # of the vmap that batches it
+        self.randomness: str = "error"  # of the vmap that batches it
         super().__init__(
             f"custom:{cls.__name__}", family="custom", in_table=False,
             type=lambda *types: tuple(types[count:]), eval=lambda *arrays: arrays[count:],

@@ -96,7 +96,7 @@ class FunctionNode(GraphNode):
         self.seq = next_sequence()
         self.hooks = None
         self.cls = cls
-        self.ctx = ctx
+        self.ctx: FunctionCtx | None = ctx
         self.parents = tuple(current_node(a) if isinstance(a, Tensor) else None for a in args)
         self.indices = tuple(a._index if isinstance(a, Tensor) else 0 for a in args)
         self.in_types = tuple(a._type if isinstance(a, Tensor) else None for a in args)

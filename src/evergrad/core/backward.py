@@ -98,10 +98,10 @@ class BackwardPass:
         self.stops_at_targets = stops_at_targets
         self.keep_graph = keep_graph
         trace = state.trace
-        self.on_tensors = create_graph or (trace is not None and not trace.is_off)
-        self.anomaly = state.anomaly
+        self.on_tensors: bool = create_graph or (trace is not None and not trace.is_off)
+        self.anomaly: bool = state.anomaly
         self.targets = targets
-        self.accumulates = accumulate or targets is None
+        self.accumulates: bool = accumulate or targets is None
         self.add_to_grad = accumulate_tensor if self.on_tensors else accumulate_array
         self.results: list[Any] = []
         self.pending_bytes = 0
@@ -112,8 +112,8 @@ class BackwardPass:
         self.target_numbers: set[int] = set()
         # Leaves whose hooks run as soon as their gradients are complete, with the number of edges
         # that have not delivered; others run in the order of the heap, after all newer nodes.
-        self.awaited = edges_to_hooked_leaves(roots) if Leaf.has_hooked else {}
-        self.number = next_sequence()
+        self.awaited: dict[int, int] = edges_to_hooked_leaves(roots) if Leaf.has_hooked else {}
+        self.number: int = next_sequence()
         self.roots = [(node, index, None) for node, index, _ in roots]
         if targets is not None:
             self.results = [None] * sum(len(positions) for positions in targets.values())

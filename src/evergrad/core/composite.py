@@ -62,8 +62,8 @@ class Structure:
     ) -> None:  # fmt: skip
         self.function = function
         self.attrs = attrs
-        self.present = tuple(type is not None for type in types)
-        self.types = tuple(type for type in types if type is not None)
+        self.present: tuple[bool, ...] = tuple(type is not None for type in types)
+        self.types: tuple[TensorType, ...] = tuple(type for type in types if type is not None)
 
     def call(self, function: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
         """Call a function of the same form, with ``None`` where no tensor is given."""
@@ -157,20 +157,20 @@ class Body:
         of: Body | None = None, wanted: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         assert not graph.captures and not graph.writes, f"{op.name} is not closed: {graph}"
-        self.op = op
-        self.structure = structure
-        self.graph = graph
-        self.key = key
-        self.of = of
-        self.wanted = wanted
+        self.op: CompositeOp = op
+        self.structure: Structure = structure
+        self.graph: Graph = graph
+        self.key: Any = key
+        self.of: Body | None = of
+        self.wanted: tuple[int, ...] = wanted
         self.derivatives: dict[tuple[int, bool], Derivative] = {}
         flat = graph.inlined()
         rows = [eqn.op for eqn in flat.equations]
         assert not any(row.random for row in rows), f"{op.name} draws random numbers: {graph}"
         # Whether autocast leaves all of it as it is.
-        self.uncast = all(row.autocast is AutocastPolicy.KEEP for row in rows)
-        self.selected = _behind_selections(flat, ())
-        self.behind = _behind_selections(flat, flat.outputs)
+        self.uncast: bool = all(row.autocast is AutocastPolicy.KEEP for row in rows)
+        self.selected: tuple[int, ...] = _behind_selections(flat, ())
+        self.behind: tuple[int, ...] = _behind_selections(flat, flat.outputs)
 
     def __repr__(self) -> str:
         attrs = "".join(f", {key}={value!r}" for key, value in self.structure.attrs.items())
@@ -254,8 +254,8 @@ class CompositeOp(Op):
         derivative: CompositeOp | None = None, kernel_arguments: int = 0,
     ) -> None:  # fmt: skip
         self.function = function  # called where a body of given arguments is not to be used
-        self.derivative = derivative
-        self.kernel_arguments = kernel_arguments
+        self.derivative: CompositeOp | None = derivative
+        self.kernel_arguments: int = kernel_arguments
         super().__init__(
             name, family="composite", in_table=False,
             type=lambda *types, body: tuple(out.type for out in body.graph.outputs),
@@ -290,15 +290,15 @@ class BodySpecialization(Specialization):
     __slots__ = ("body",)
 
     def __init__(self, op: CompositeOp, body: Body) -> None:
-        self.body = body
+        self.body: Body = body
         self.op = op
-        self.attrs = {"body": body}
+        self.attrs: dict[str, Body] = {"body": body}
         self.types = self.operands = body.structure.types
-        self.out_types = tuple(out.type for out in body.graph.outputs)
+        self.out_types: tuple[Any, ...] = tuple(out.type for out in body.graph.outputs)
         self.casts = None
         self.single = self.is_direct = op.outputs == 1
-        self.selects = bool(body.selected)
-        self.differentiable = any(t.dtype.category >= dtypes.FLOATING for t in self.out_types)
+        self.selects: bool = bool(body.selected)
+        self.differentiable: bool = any(t.dtype.category >= dtypes.FLOATING for t in self.out_types)
         self.always_contiguous = False
         self.vjp_programs = {}
         self.run = body.run
@@ -347,7 +347,7 @@ class Composite(EagerComposite):
         super().__init__(function, least, size, keeps)
         # The row of a derivative gives a tuple, of as many cotangents as are needed.
         backward = CompositeOp(f"{name}_backward", 2) if derivative else None
-        self.op = CompositeOp(name, outputs, self, backward, keeps)
+        self.op: CompositeOp = CompositeOp(name, outputs, self, backward, keeps)
         self.bodies: dict[Any, Body] = {}
 
     def __call__(self, *args: Any, **attrs: Any) -> Any:

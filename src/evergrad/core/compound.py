@@ -32,8 +32,8 @@ class CompoundType(TensorType):
     def __init__(self, shape: tuple[Any, ...], dtype: dtype, numel: int | None = None) -> None:
         self.shape = shape
         self.dtype = dtype
-        self.numel = math.prod(shape) if numel is None else numel
-        self.nbytes = self.numel * dtype.itemsize
+        self.numel: int = math.prod(shape) if numel is None else numel
+        self.nbytes: int = self.numel * dtype.itemsize
 
 
 class Compound(Tensor):

@@ -32,14 +32,14 @@ class dtype:  # noqa: N801 - PyTorch's spelling
     )
 
     def __init__(self, name: str, numpy_type: Any, category: int, rank: int) -> None:
-        self.name = name
+        self.name: str = name
         self.np: np.dtype[Any] = np.dtype(numpy_type)
         self.itemsize: int = self.np.itemsize
-        self.category = category
+        self.category: int = category
         self._rank = rank
-        self.is_floating_point = category == FLOATING
-        self.is_complex = category == COMPLEX
-        self.is_signed = name != "bool" and not name.startswith("uint")
+        self.is_floating_point: bool = category == FLOATING
+        self.is_complex: bool = category == COMPLEX
+        self.is_signed: bool = name != "bool" and not name.startswith("uint")
         # The NumPy type to calculate in: 16-bit floats are storage, float32 does the arithmetic.
         low = category == FLOATING and self.itemsize <= 2
         self.compute: np.dtype[Any] = np.dtype(np.float32) if low else self.np
@@ -65,34 +65,34 @@ def _dtype_named(name: str) -> dtype:
 
 copyreg.pickle(dtype, dtype.__reduce__)
 
-bool_ = dtype("bool", np.bool_, BOOL, 0)
-uint8 = dtype("uint8", np.uint8, INTEGRAL, 1)
-int8 = dtype("int8", np.int8, INTEGRAL, 2)
-int16 = dtype("int16", np.int16, INTEGRAL, 3)
-int32 = dtype("int32", np.int32, INTEGRAL, 4)
-int64 = dtype("int64", np.int64, INTEGRAL, 5)
-float16 = dtype("float16", np.float16, FLOATING, 6)
-bfloat16 = dtype("bfloat16", ml_dtypes.bfloat16, FLOATING, 7)
-float32 = dtype("float32", np.float32, FLOATING, 8)
-float64 = dtype("float64", np.float64, FLOATING, 9)
-complex64 = dtype("complex64", np.complex64, COMPLEX, 10)
-complex128 = dtype("complex128", np.complex128, COMPLEX, 11)
+bool_: dtype = dtype("bool", np.bool_, BOOL, 0)
+uint8: dtype = dtype("uint8", np.uint8, INTEGRAL, 1)
+int8: dtype = dtype("int8", np.int8, INTEGRAL, 2)
+int16: dtype = dtype("int16", np.int16, INTEGRAL, 3)
+int32: dtype = dtype("int32", np.int32, INTEGRAL, 4)
+int64: dtype = dtype("int64", np.int64, INTEGRAL, 5)
+float16: dtype = dtype("float16", np.float16, FLOATING, 6)
+bfloat16: dtype = dtype("bfloat16", ml_dtypes.bfloat16, FLOATING, 7)
+float32: dtype = dtype("float32", np.float32, FLOATING, 8)
+float64: dtype = dtype("float64", np.float64, FLOATING, 9)
+complex64: dtype = dtype("complex64", np.complex64, COMPLEX, 10)
+complex128: dtype = dtype("complex128", np.complex128, COMPLEX, 11)
 
 ALL = (
     bool_, uint8, int8, int16, int32, int64,
     float16, bfloat16, float32, float64, complex64, complex128,
 )  # fmt: skip
 # Types that store and convert; as in PyTorch they are promoted with nothing else of their kind.
-uint16 = dtype("uint16", np.uint16, INTEGRAL, 2)
-uint32 = dtype("uint32", np.uint32, INTEGRAL, 3)
-uint64 = dtype("uint64", np.uint64, INTEGRAL, 4)
-float8_e4m3fn = dtype("float8_e4m3fn", ml_dtypes.float8_e4m3fn, FLOATING, 5)
-float8_e4m3fnuz = dtype("float8_e4m3fnuz", ml_dtypes.float8_e4m3fnuz, FLOATING, 5)
-float8_e5m2 = dtype("float8_e5m2", ml_dtypes.float8_e5m2, FLOATING, 5)
-float8_e5m2fnuz = dtype("float8_e5m2fnuz", ml_dtypes.float8_e5m2fnuz, FLOATING, 5)
-float8_e8m0fnu = dtype("float8_e8m0fnu", ml_dtypes.float8_e8m0fnu, FLOATING, 5)
+uint16: dtype = dtype("uint16", np.uint16, INTEGRAL, 2)
+uint32: dtype = dtype("uint32", np.uint32, INTEGRAL, 3)
+uint64: dtype = dtype("uint64", np.uint64, INTEGRAL, 4)
+float8_e4m3fn: dtype = dtype("float8_e4m3fn", ml_dtypes.float8_e4m3fn, FLOATING, 5)
+float8_e4m3fnuz: dtype = dtype("float8_e4m3fnuz", ml_dtypes.float8_e4m3fnuz, FLOATING, 5)
+float8_e5m2: dtype = dtype("float8_e5m2", ml_dtypes.float8_e5m2, FLOATING, 5)
+float8_e5m2fnuz: dtype = dtype("float8_e5m2fnuz", ml_dtypes.float8_e5m2fnuz, FLOATING, 5)
+float8_e8m0fnu: dtype = dtype("float8_e8m0fnu", ml_dtypes.float8_e8m0fnu, FLOATING, 5)
 # NumPy has no complex number of two halves: the name and the size, and no arithmetic.
-complex32 = dtype("complex32", np.dtype("V4"), COMPLEX, 9)
+complex32: dtype = dtype("complex32", np.dtype("V4"), COMPLEX, 9)
 
 STORED = (
     uint16, uint32, uint64, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz,
@@ -237,14 +237,14 @@ class finfo:  # noqa: N801 - PyTorch's spelling
             )
         real = dtype_.to_real()
         info = ml_dtypes.finfo(real.np)  # type: ignore[no-untyped-call]
-        self.dtype = real.name
-        self.bits = int(info.bits)
-        self.eps = float(info.eps)
-        self.max = float(info.max)
-        self.min = float(info.min)
-        self.tiny = float(info.tiny)
-        self.smallest_normal = float(info.tiny)
-        self.resolution = float(info.resolution)
+        self.dtype: str = real.name
+        self.bits: int = int(info.bits)
+        self.eps: float = float(info.eps)
+        self.max: float = float(info.max)
+        self.min: float = float(info.min)
+        self.tiny: float = float(info.tiny)
+        self.smallest_normal: float = float(info.tiny)
+        self.resolution: float = float(info.resolution)
 
     def __repr__(self) -> str:
         return (
@@ -264,10 +264,10 @@ class iinfo:  # noqa: N801 - PyTorch's spelling
                 f"'{type}'"
             )
         info = np.iinfo(type.np)
-        self.dtype = type.name
-        self.bits = int(info.bits)
-        self.max = int(info.max)
-        self.min = int(info.min)
+        self.dtype: str = type.name
+        self.bits: int = int(info.bits)
+        self.max: int = int(info.max)
+        self.min: int = int(info.min)
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"

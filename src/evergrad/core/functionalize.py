@@ -47,9 +47,9 @@ class SymbolicNumber:
     def __init__(
         self, tensor: Tensor, value: float | None = None, sources: tuple[Source, ...] | None = None
     ) -> None:
-        self.tensor = tensor
-        self.value = value
-        self.sources = sources
+        self.tensor: Tensor = tensor
+        self.value: float | None = value
+        self.sources: tuple[Source, ...] | None = sources
         # As which type it is promoted.
         self.kind: type = float
         trace = functionalizing_trace()

@@ -17,7 +17,7 @@ class _Named:
     __slots__ = ("name",)
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name: str = name
 
     def __repr__(self) -> str:
         return f"evergrad.{self.name}"
@@ -39,7 +39,7 @@ class memory_format(_Named):  # noqa: N801 - PyTorch's spelling
 
     def __init__(self, name: str, order: tuple[int, ...] | None = None) -> None:
         super().__init__(name)
-        self.order = order
+        self.order: tuple[int, ...] | None = order
 
     def fits(self, array: Any) -> bool:
         """Whether an array has this order without gaps."""
@@ -55,14 +55,14 @@ class memory_format(_Named):  # noqa: N801 - PyTorch's spelling
         return True
 
 
-strided = layout("strided")
-sparse_coo = layout("sparse_coo")
-sparse_csr = layout("sparse_csr")
-sparse_csc = layout("sparse_csc")
-sparse_bsr = layout("sparse_bsr")
-sparse_bsc = layout("sparse_bsc")
-jagged = layout("jagged")
-contiguous_format = memory_format("contiguous_format")
-preserve_format = memory_format("preserve_format")
-channels_last = memory_format("channels_last", (0, 2, 3, 1))
-channels_last_3d = memory_format("channels_last_3d", (0, 2, 3, 4, 1))
+strided: layout = layout("strided")
+sparse_coo: layout = layout("sparse_coo")
+sparse_csr: layout = layout("sparse_csr")
+sparse_csc: layout = layout("sparse_csc")
+sparse_bsr: layout = layout("sparse_bsr")
+sparse_bsc: layout = layout("sparse_bsc")
+jagged: layout = layout("jagged")
+contiguous_format: memory_format = memory_format("contiguous_format")
+preserve_format: memory_format = memory_format("preserve_format")
+channels_last: memory_format = memory_format("channels_last", (0, 2, 3, 1))
+channels_last_3d: memory_format = memory_format("channels_last_3d", (0, 2, 3, 4, 1))

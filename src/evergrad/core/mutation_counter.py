@@ -15,6 +15,8 @@ class MutationCounter:
 
     __slots__ = ("_numbers", "count")
 
+    count: int
+
     def __init__(self) -> None:
         self.count = 0
         self._numbers = itertools.count(1)

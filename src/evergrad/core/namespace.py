@@ -46,7 +46,7 @@ class Ops:
     zeros_like: Callable[..., Tensor]
 
 
-ops = Ops()
+ops: Ops = Ops()
 
 
 def late_bound(function: F) -> F:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from evergrad.core.vjp_program import VjpProgram
 
 # Nodes are numbered in the order of their making: a parent has a smaller number than its child.
-next_sequence = itertools.count(1).__next__
+next_sequence: Callable[[], int] = itertools.count(1).__next__
 
 _unpack: ExtensionPoint[[Packed, Any], Tensor] = ExtensionPoint("unpack")
 
@@ -47,7 +47,7 @@ class RemovableHandle:
     __slots__ = ("_hooks", "id")
 
     def __init__(self, hooks: dict[int, Any], hook: Any, first: bool = False) -> None:
-        self.id = next_sequence()
+        self.id: int = next_sequence()
         self._hooks = hooks
         others = dict(hooks) if first else {}
         if first:
@@ -114,11 +114,11 @@ class Leaf(GraphNode):
     has_hooked: bool = False
 
     def __init__(self, owner: Tensor) -> None:
-        self.seq = next_sequence()
-        self.hooks = None
+        self.seq: int = next_sequence()
+        self.hooks: Hooks | None = None
         # Hooks called with the tensor after its gradient has been accumulated.
         self.accumulated: dict[int, Callable[..., Any]] | None = None
-        self.owner = weakref.ref(owner)
+        self.owner: weakref.ref[Tensor] = weakref.ref(owner)
 
     def name(self) -> str:
         return "AccumulateGrad"
@@ -140,12 +140,12 @@ class Node(GraphNode):
         indices: tuple[int, ...] | None,
         saved: Any,
     ) -> None:
-        self.seq = next_sequence()
-        self.hooks = None
-        self.vjp_program = vjp_program
-        self.parents = parents
+        self.seq: int = next_sequence()
+        self.hooks: Hooks | None = None
+        self.vjp_program: VjpProgram = vjp_program
+        self.parents: tuple[GraphNode | None, ...] = parents
         # For each edge which result of the parent it comes from; None if all are the first.
-        self.indices = indices
+        self.indices: tuple[int, ...] | None = indices
         # The residuals: a tuple of Saved, a list if some are Packed, None once released.
         self.saved: Any = saved
         self.location: SourceLocation | None = user_location(1)
@@ -189,12 +189,12 @@ class FreedNode(GraphNode):
     __slots__ = ("indices", "location", "title", "types")
 
     def __init__(self, title: str, type: TensorType, location: SourceLocation | None) -> None:
-        self.seq = next_sequence()
-        self.hooks = None
-        self.indices = ()
-        self.title = title
-        self.types = (type,)
-        self.location = location
+        self.seq: int = next_sequence()
+        self.hooks: Hooks | None = None
+        self.indices: tuple[()] = ()
+        self.title: str = title
+        self.types: tuple[TensorType] = (type,)
+        self.location: SourceLocation | None = location
 
     def name(self) -> str:
         return self.title

@@ -115,41 +115,41 @@ class Op:
             if name in TABLE:
                 raise ValueError(f"the table already has a row named {name!r}")
             TABLE[name] = self
-        self.name = name
-        self.family = family
-        self.type = type
-        self.eval = eval
-        self.vjp = vjp
-        self.jvp = jvp
-        self.batch = batch
+        self.name: str = name
+        self.family: str = family
+        self.type: Callable[..., Any] = type
+        self.eval: Callable[..., Any] = eval
+        self.vjp: Callable[..., Any] | str = vjp
+        self.jvp: Callable[..., Any] | None = jvp
+        self.batch: Callable[..., Any] | None = batch
         self.promote = promote
-        self.outputs = outputs
+        self.outputs: int = outputs
         # "view": the result aliases the first argument; "reshape": where its strides allow;
         # "expand": with strides of zero.
-        self.alias = alias
-        self.random = random
-        self.takes_out = takes_out
+        self.alias: str = alias
+        self.random: bool = random
+        self.takes_out: bool = takes_out
         # Whether 16-bit floats are evaluated in float32 (rows that only move data need not be).
-        self.upcast = upcast
-        self.emit = VIEW if alias else emit
-        self.combine = combine
-        self.indexing = indexing
-        self.commutative = commutative
-        self.communicates = communicates
-        self.autocast = AutocastPolicy.KEEP if alias else autocast
-        self.eager = eager
-        self.eager_derivative = eager_derivative
-        self.eager_loop = eager_loop
-        self.eager_reduction = eager_reduction
-        self.checks = checks
-        self.doc = doc
+        self.upcast: bool = upcast
+        self.emit: Emit = VIEW if alias else emit
+        self.combine: Combine | None = combine
+        self.indexing: Indexing | None = indexing
+        self.commutative: bool = commutative
+        self.communicates: bool = communicates
+        self.autocast: AutocastPolicy | None = AutocastPolicy.KEEP if alias else autocast
+        self.eager: EagerKernel | None = eager
+        self.eager_derivative: int | None = eager_derivative
+        self.eager_loop: bool | None = eager_loop
+        self.eager_reduction: EagerReduction | None = eager_reduction
+        self.checks: bool = checks
+        self.doc: str = doc
         # For a row that scatters its argument into zeros (the transpose of a slice): the NumPy
         # index of the part, from the attributes.
         self.scatter_index: Callable[..., Any] | None = None
         # For a row that selects among the elements of its arguments (where, indexing): values that
         # were computed only for elements not selected have a gradient of zero, even where a
         # derivative is infinite or undefined. In nan_safe_vjp a zero cotangent gives a zero.
-        self.selects = False
+        self.selects: bool = False
         self.nan_safe_vjp: Callable[..., Any] | None = None
         # For a row that is one call given its attributes: makes that call, once per specialization.
         self.prepare: Callable[..., Callable[..., Any]] | None = None
@@ -263,24 +263,24 @@ class Specialization:
         out_types: tuple[TensorType, ...],
         casts: tuple[dtype | None, ...] | None,
     ) -> None:
-        self.op = op
-        self.attrs = attrs
-        self.types = types
-        self.operands = operands
-        self.out_types = out_types
-        self.casts = casts
-        self.single = op.outputs == 1
+        self.op: Op = op
+        self.attrs: Attrs = attrs
+        self.types: tuple[ArgType, ...] = types
+        self.operands: tuple[TensorType, ...] = operands
+        self.out_types: tuple[TensorType, ...] = out_types
+        self.casts: tuple[dtype | None, ...] | None = casts
+        self.single: bool = op.outputs == 1
         # Whether it takes its arguments as they are and has one result.
-        self.is_direct = self.single and casts is None
-        self.selects = op.selects
-        self.differentiable = op.differentiable and any(
+        self.is_direct: bool = self.single and casts is None
+        self.selects: bool = op.selects
+        self.differentiable: bool = op.differentiable and any(
             t.dtype.category >= dtypes.FLOATING for t in out_types
         )
         # Whether the result is contiguous whatever the strides of the arguments: a ufunc allocates
         # results of less than two dimensions so.
-        self.always_contiguous = isinstance(op.eval, np.ufunc) and len(out_types[0].shape) < 2
+        self.always_contiguous: bool = isinstance(op.eval, np.ufunc) and len(out_types[0].shape) < 2
         self.vjp_programs: dict[int, VjpProgram] = {}
-        self.run = evaluator(op, attrs, types, operands, out_types)
+        self.run: Callable[..., Any] = evaluator(op, attrs, types, operands, out_types)
 
     def vjp_program(self, needs: int) -> VjpProgram:
         """The vjp with respect to the arguments in the bit set ``needs``."""

@@ -118,18 +118,18 @@ class Emit:
         is_lowered: bool = False,
         strided: bool = False,
     ) -> None:
-        self.function = function
-        self.cost = cost
-        self.reason = reason
-        self.floats = floats
-        self.single = single
-        self.lanes = lanes
-        self.numbered = numbered
-        self.exact = exact
+        self.function: Callable[..., Value] | None = function
+        self.cost: Cost = cost
+        self.reason: str = reason
+        self.floats: bool = floats
+        self.single: bool = single
+        self.lanes: bool = lanes
+        self.numbered: bool = numbered
+        self.exact: bool = exact
         # Whether the compiler has a kernel or a decomposition for the row as a whole.
-        self.is_lowered = is_lowered
+        self.is_lowered: bool = is_lowered
         # Whether its kernels write results of any strides, if the last dimension is contiguous.
-        self.strided = strided
+        self.strided: bool = strided
 
 
 class _Options(TypedDict, total=False):

@@ -19,6 +19,7 @@ from evergrad.core.storage import InferenceStorage, Storage, checksum
 from evergrad.errors import GradientError, SavedValueError
 
 if TYPE_CHECKING:
+    from evergrad.core.shapes import TensorType
     from evergrad.core.tensor import Tensor
 
 # (array, symbolic value or number; storage; its version; checksum if shared). A Python number has
@@ -36,14 +37,14 @@ class Packed:
     __slots__ = ("origin", "packed", "saved_checksum", "type", "unpack", "version")
 
     def __init__(self, packed: Any, unpack: Callable[[Any], Any], tensor: Tensor) -> None:
-        self.packed = packed
-        self.unpack = unpack
-        self.type = tensor._type
+        self.packed: Any = packed
+        self.unpack: Callable[[Any], Any] = unpack
+        self.type: TensorType = tensor._type
         storage = tensor._storage
         storage.watch()
-        self.origin = weakref.ref(storage)
-        self.version = storage.version
-        self.saved_checksum = checksum(tensor._value) if storage.may_change() else None
+        self.origin: weakref.ref[Storage] = weakref.ref(storage)
+        self.version: int = storage.version
+        self.saved_checksum: int | None = checksum(tensor._value) if storage.may_change() else None
 
 
 def save_value(value: Any, storage: Storage) -> Saved:

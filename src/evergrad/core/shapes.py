@@ -36,12 +36,20 @@ class Size(tuple[int, ...]):
         return Size(tuple(self) + tuple(other))
 
 
+_ElementType = dtype
+
+
 class TensorType:
     """Shape and element type of a value. Interned: equal types are usually the same object."""
 
     __slots__ = ("dtype", "nbytes", "numel", "shape")
 
-    def __init__(self, shape: Shape, dtype: dtype) -> None:
+    shape: Shape
+    dtype: _ElementType
+    numel: int
+    nbytes: int
+
+    def __init__(self, shape: Shape, dtype: _ElementType) -> None:
         self.shape = shape
         self.dtype = dtype
         self.numel = math.prod(shape)

@@ -43,15 +43,15 @@ class State:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.grad = True
-        self.no_grad = False
-        self.inference = False
+        self.grad: bool = True
+        self.no_grad: bool = False
+        self.inference: bool = False
         self.trace: Trace | None = None
         self.backward_pass: BackwardPass | None = None
         self.saved_hooks: Hooks | None = None
-        self.anomaly = False
+        self.anomaly: bool = False
         self.autocast: Autocast | None = None
-        self.intercepted = False
+        self.intercepted: bool = False
 
     def replace(self, **changes: Any) -> State:
         new = State.__new__(State)
@@ -103,7 +103,7 @@ class using:  # noqa: N801 - used like a function
     __slots__ = ("changes", "token")
 
     def __init__(self, **changes: Any) -> None:
-        self.changes = changes
+        self.changes: dict[str, Any] = changes
 
     def __enter__(self) -> None:
         self.token: Token[State] = STATE.set(STATE.get().replace(**self.changes))

@@ -70,6 +70,12 @@ class Storage:
     )  # fmt: skip
 
     value: Array | Var
+    type: TensorType
+    nbytes: int
+    version: int
+    category: int
+    saved: bool
+    shared: bool
     writer: SourceLocation | None
     saved_checksum: int | None
     shared: int

@@ -348,7 +348,7 @@ class TensorMethods:
         evergrad.Size([2, 1])
         """
 
-    def all(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def all(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """Whether all elements are not zero, of all or along a dimension.
 
         >>> eg.all(eg.tensor([[True, False], [True, True]]), dim=1)
@@ -362,7 +362,7 @@ class TensorMethods:
         True
         """
 
-    def amax(self, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def amax(self, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The largest element along dimensions; equal ones share the gradient.
 
         Args:
@@ -374,7 +374,7 @@ class TensorMethods:
         tensor([5., 7.])
         """
 
-    def amin(self, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def amin(self, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The smallest element along dimensions; equal ones share the gradient.
 
         Args:
@@ -386,7 +386,7 @@ class TensorMethods:
         tensor([1., 2.])
         """
 
-    def aminmax(self, *, dim: _int | None = None, keepdim: _bool = False, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> return_types.aminmax:
+    def aminmax(self, *, dim: _int | None = None, keepdim: _bool = False, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> return_types.aminmax:
         """The smallest and the largest element in one pass: a named tuple ``(min, max)``.
 
         >>> low, high = eg.aminmax(eg.tensor([3.0, 1.0, 2.0]))
@@ -401,7 +401,7 @@ class TensorMethods:
         tensor([1.5708, 3.1416])
         """
 
-    def any(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def any(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """Whether some element is not zero, of all or along a dimension.
 
         >>> eg.any(eg.tensor([[True, False], [False, False]]), dim=1)
@@ -485,7 +485,7 @@ class TensorMethods:
     def arctanh_(self) -> Tensor:
         """In-place form of :func:`evergrad.arctanh`: writes the result to this tensor, returns it."""
 
-    def argmax(self, dim: _int | None = None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def argmax(self, dim: _int | None = None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """Where the largest element is.
 
         Args:
@@ -499,7 +499,7 @@ class TensorMethods:
         tensor([1, 0])
         """
 
-    def argmin(self, dim: _int | None = None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def argmin(self, dim: _int | None = None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """Where the smallest element is.
 
         Args:
@@ -511,7 +511,7 @@ class TensorMethods:
         tensor([0, 1])
         """
 
-    def argsort(self, dim: _int = -1, descending: _bool = False, stable: _bool | None = False, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def argsort(self, dim: _int = -1, descending: _bool = False, stable: _bool | None = False, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """The indices that sort along a dimension: ``sort(...).indices``.
 
         >>> eg.argsort(eg.tensor([3.0, 1.0, 2.0]))
@@ -795,7 +795,7 @@ class TensorMethods:
     def cholesky_solve(self, input2: Tensor, upper: _bool = False) -> Tensor:
         """The solution of ``A X = input``, given the Cholesky factor ``input2`` of ``A``."""
 
-    def chunk(self, chunks: _int, dim: _int = 0, *, axis: _int | Sequence[_int] | None = ...) -> tuple[Tensor, ...]:
+    def chunk(self, chunks: _int, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[Tensor, ...]:
         """At most ``chunks`` views of about the same size along a dimension.
 
         >>> [part.tolist() for part in eg.chunk(eg.arange(5), 2)]
@@ -951,7 +951,7 @@ class TensorMethods:
     def cosh_(self) -> Tensor:
         """In-place form of :func:`evergrad.cosh`: writes the result to this tensor, returns it."""
 
-    def count_nonzero(self, dim: _int | Sequence[_int] | None = None, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def count_nonzero(self, dim: _int | Sequence[_int] | None = None, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """How many elements are not zero.
 
         >>> eg.count_nonzero(eg.tensor([[0, 1], [2, 3]]), dim=1)
@@ -969,7 +969,7 @@ class TensorMethods:
     def cpu(self, memory_format: MemoryFormat | None = None) -> Tensor:
         """The tensor itself: it is on the CPU."""
 
-    def cross(self, other: Tensor, dim: _int | None = None, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def cross(self, other: Tensor, dim: _int | None = None, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """The vector product of three-dimensional vectors along ``dim``.
 
         >>> eg.cross(eg.tensor([1.0, 0.0, 0.0]), eg.tensor([0.0, 1.0, 0.0]), dim=0)
@@ -982,21 +982,21 @@ class TensorMethods:
     def cuda(self, device: Device | str | _int | None = None, non_blocking: _bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
         """An error that says where evergrad computes."""
 
-    def cummax(self, dim: _int, *, axis: _int | Sequence[_int] | None = ...) -> return_types.cummax:
+    def cummax(self, dim: _int, *, axis: _int | Sequence[_int] | None = None) -> return_types.cummax:
         """The running maximum along a dimension and where it is: ``(values, indices)``.
 
         >>> eg.cummax(eg.tensor([1, 3, 2]), dim=0).values
         tensor([1, 3, 3])
         """
 
-    def cummin(self, dim: _int, *, axis: _int | Sequence[_int] | None = ...) -> return_types.cummin:
+    def cummin(self, dim: _int, *, axis: _int | Sequence[_int] | None = None) -> return_types.cummin:
         """The running minimum along a dimension and where it is: ``(values, indices)``.
 
         >>> eg.cummin(eg.tensor([3, 1, 2]), dim=0).values
         tensor([3, 1, 1])
         """
 
-    def cumprod(self, dim: _int, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def cumprod(self, dim: _int, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """The running product along a dimension.
 
         Args:
@@ -1013,7 +1013,7 @@ class TensorMethods:
     def cumprod_(self, dim: _int, *, dtype: _dtype | None = None) -> Tensor:
         """In-place form of :func:`evergrad.cumprod`: writes the result to this tensor, returns it."""
 
-    def cumsum(self, dim: _int, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def cumsum(self, dim: _int, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """The running sum along a dimension: ``y_i = x_0 + ... + x_i``.
 
         Args:
@@ -1115,7 +1115,7 @@ class TensorMethods:
                 [0., 1.]])
         """
 
-    def diff(self, n: _int = 1, dim: _int = -1, prepend: Tensor | None = None, append: Tensor | None = None, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def diff(self, n: _int = 1, dim: _int = -1, prepend: Tensor | None = None, append: Tensor | None = None, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """Differences of neighbours along a dimension, ``n`` times over.
 
         Args:
@@ -1448,7 +1448,7 @@ class TensorMethods:
         tensor([0.5000])
         """
 
-    def gather(self, dim: _int, index: Tensor, *, sparse_grad: _bool = False, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def gather(self, dim: _int, index: Tensor, *, sparse_grad: _bool = False, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """Elements picked along a dimension: ``out[i][j] = input[index[i][j]][j]`` for dim 0.
 
         Args:
@@ -1637,7 +1637,7 @@ class TensorMethods:
         tensor([2.])
         """
 
-    def index_add(self, dim: _int, index: Tensor, source: Tensor, *, alpha: Tensor | complex | np.generic = 1, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def index_add(self, dim: _int, index: Tensor, source: Tensor, *, alpha: Tensor | complex | np.generic = 1, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """A copy with slices of ``source`` times ``alpha`` added along ``dim`` at ``index``.
 
         >>> eg.index_add(eg.zeros(3), 0, eg.tensor([0, 0, 2]), eg.tensor([1.0, 2.0, 3.0]))
@@ -1647,7 +1647,7 @@ class TensorMethods:
     def index_add_(self, dim: _int, index: Tensor, source: Tensor, *, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of :func:`evergrad.index_add`: writes the result to this tensor, returns it."""
 
-    def index_copy(self, dim: _int, index: Tensor, source: Tensor, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def index_copy(self, dim: _int, index: Tensor, source: Tensor, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """A copy with slices of ``source`` written along ``dim`` at ``index``.
 
         >>> eg.index_copy(eg.zeros(3), 0, eg.tensor([0, 2]), eg.tensor([1.0, 3.0]))
@@ -1657,7 +1657,7 @@ class TensorMethods:
     def index_copy_(self, dim: _int, index: Tensor, source: Tensor) -> Tensor:
         """In-place form of :func:`evergrad.index_copy`: writes the result to this tensor, returns it."""
 
-    def index_fill(self, dim: _int, index: Tensor, value: Tensor | complex | np.generic, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def index_fill(self, dim: _int, index: Tensor, value: Tensor | complex | np.generic, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """A copy with the slices along ``dim`` at ``index`` filled with a number.
 
         >>> eg.index_fill(eg.zeros(3), 0, eg.tensor([0, 2]), 7.0)
@@ -1683,7 +1683,7 @@ class TensorMethods:
     def index_put_(self, indices: Sequence[Tensor], values: Tensor, accumulate: _bool = False) -> Tensor:
         """In-place form of :func:`evergrad.index_put`: writes the result to this tensor, returns it."""
 
-    def index_reduce(self, dim: _int, index: Tensor, source: Tensor, reduce: str, *, include_self: _bool = True, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def index_reduce(self, dim: _int, index: Tensor, source: Tensor, reduce: str, *, include_self: _bool = True, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """A copy with slices of ``source`` combined along ``dim`` at ``index``.
 
         >>> eg.index_reduce(eg.ones(2), 0, eg.tensor([0, 0]), eg.tensor([2.0, 3.0]), "prod")
@@ -1693,7 +1693,7 @@ class TensorMethods:
     def index_reduce_(self, dim: _int, index: Tensor, source: Tensor, reduce: str, *, include_self: _bool = True) -> Tensor:
         """In-place form of :func:`evergrad.index_reduce`: writes the result to this tensor, returns it."""
 
-    def index_select(self, dim: _int, index: Tensor, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def index_select(self, dim: _int, index: Tensor, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """Slices along a dimension, in the order of an index vector, as a copy.
 
         >>> eg.index_select(eg.tensor([[1, 2], [3, 4]]), 0, eg.tensor([1, 1]))
@@ -1874,7 +1874,7 @@ class TensorMethods:
                 [0., 0., 1., 2.]])
         """
 
-    def kthvalue(self, k: _int, dim: _int = -1, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> return_types.kthvalue:
+    def kthvalue(self, k: _int, dim: _int = -1, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> return_types.kthvalue:
         """The ``k``-th smallest element along a dimension, counted from 1, and where it is.
 
         >>> eg.kthvalue(eg.tensor([3.0, 1.0, 2.0]), 2).values
@@ -2003,7 +2003,7 @@ class TensorMethods:
     def log_normal_(self, mean: _float = 1.0, std: _float = 2.0, *, generator: Generator | None = None) -> Tensor:
         """Fill with numbers whose logarithm is normal."""
 
-    def log_softmax(self, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def log_softmax(self, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """The logarithm of :func:`softmax`: ``x_i - log(sum_j exp(x_j))``.
 
         Args:
@@ -2031,7 +2031,7 @@ class TensorMethods:
         tensor([3.5850])
         """
 
-    def logcumsumexp(self, dim: _int, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def logcumsumexp(self, dim: _int, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """The running :func:`logsumexp` along a dimension.
 
         >>> eg.logcumsumexp(eg.tensor([1000.0, 1000.0]), dim=0)
@@ -2099,7 +2099,7 @@ class TensorMethods:
     def logit_(self, eps: _float | None = None) -> Tensor:
         """In-place form of :func:`evergrad.logit`: writes the result to this tensor, returns it."""
 
-    def logsumexp(self, dim: _int | Sequence[_int] | None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def logsumexp(self, dim: _int | Sequence[_int] | None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """``log(sum(exp(x)))`` along dimensions, without overflow.
 
         Args:
@@ -2296,7 +2296,7 @@ class TensorMethods:
         tensor([3., 5.])
         """
 
-    def mean(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def mean(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The arithmetic mean of all elements, or along dimensions.
 
         Args:
@@ -2415,7 +2415,7 @@ class TensorMethods:
         tensor([[11.]])
         """
 
-    def mode(self, dim: _int = -1, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> return_types.mode:
+    def mode(self, dim: _int = -1, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> return_types.mode:
         """The most frequent element along a dimension, and where it is last.
 
         Returns a named tuple ``(values, indices)``; of equally frequent ones the smallest.
@@ -2526,7 +2526,7 @@ class TensorMethods:
     def nan_to_num_(self, nan: _float | None = None, posinf: _float | None = None, neginf: _float | None = None) -> Tensor:
         """In-place form of :func:`evergrad.nan_to_num`: writes the result to this tensor, returns it."""
 
-    def nanmean(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def nanmean(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The mean of the elements that are not NaN.
 
         >>> eg.nanmean(eg.tensor([1.0, eg.nan, 3.0]))
@@ -2548,14 +2548,14 @@ class TensorMethods:
         tensor(1.)
         """
 
-    def nanquantile(self, q: Any, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear', axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def nanquantile(self, q: Any, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear', axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """:func:`quantile` of the elements that are not NaN.
 
         >>> eg.nanquantile(eg.tensor([1.0, eg.nan, 3.0]), 0.5)
         tensor(2.)
         """
 
-    def nansum(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def nansum(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The sum of the elements that are not NaN.
 
         Args:
@@ -2614,7 +2614,7 @@ class TensorMethods:
     def new(self, *args: Any, device: Device | str | _int | None = None) -> Tensor:
         """A tensor of the same element type from sizes or data."""
 
-    def new_empty(self, *sizes: _int | Sequence[_int], dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] = ...) -> Tensor:
+    def new_empty(self, *sizes: _int | Sequence[_int], dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> Tensor:
         """A tensor to be filled (evergrad fills it with zeros). In this tensor's element type."""
 
     def new_empty_strided(self, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor:
@@ -2627,7 +2627,7 @@ class TensorMethods:
         tensor([7., 7.])
         """
 
-    def new_ones(self, *sizes: _int | Sequence[_int], dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] = ...) -> Tensor:
+    def new_ones(self, *sizes: _int | Sequence[_int], dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> Tensor:
         """Ones of the element type of this tensor.
 
         >>> eg.ones(1, dtype=eg.int64).new_ones(2)
@@ -2641,7 +2641,7 @@ class TensorMethods:
         tensor([1., 2.], dtype=evergrad.float64)
         """
 
-    def new_zeros(self, *sizes: _int | Sequence[_int], dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] = ...) -> Tensor:
+    def new_zeros(self, *sizes: _int | Sequence[_int], dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> Tensor:
         """Zeros of the element type of this tensor.
 
         >>> eg.ones(1, dtype=eg.int64).new_zeros(2)
@@ -2692,7 +2692,7 @@ class TensorMethods:
     def nonzero_static(self, *, size: _int, fill_value: _int = -1) -> Tensor:
         """The places of the first ``size`` elements that are not zero, filled up with a number."""
 
-    def norm(self, p: Any = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def norm(self, p: Any = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """A vector or matrix norm; :func:`evergrad.linalg.norm` is the newer spelling.
 
         Args:
@@ -2814,7 +2814,7 @@ class TensorMethods:
         tensor([[-0.5000,  2.0000]])
         """
 
-    def prod(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def prod(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The product of all elements, or along a dimension.
 
         Args:
@@ -2841,7 +2841,7 @@ class TensorMethods:
     def qr(self, some: _bool = True) -> return_types.linalg_qr:
         """Orthonormal columns times an upper triangle; a full basis without ``some``."""
 
-    def quantile(self, q: Any, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear', axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def quantile(self, q: Any, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear', axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The value below which a fraction ``q`` of the elements is.
 
         Args:
@@ -2866,7 +2866,7 @@ class TensorMethods:
     def rad2deg_(self) -> Tensor:
         """In-place form of :func:`evergrad.rad2deg`: writes the result to this tensor, returns it."""
 
-    def random_(self, *args: Any, generator: Generator | None = None, size: _int | Sequence[_int] = ...) -> Tensor:
+    def random_(self, *args: Any, generator: Generator | None = None, size: _int | Sequence[_int] | None=None) -> Tensor:
         """Fill with integers: ``random_()``, ``random_(to)`` or ``random_(from_, to)``."""
 
     def ravel(self) -> Tensor:
@@ -2952,7 +2952,7 @@ class TensorMethods:
                 [1, 2, 1, 2]])
         """
 
-    def repeat_interleave(self, repeats: Any = None, dim: _int | None = None, *, output_size: _int | None = None, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def repeat_interleave(self, repeats: Any = None, dim: _int | None = None, *, output_size: _int | None = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """Each element repeated.
 
         Args:
@@ -3050,7 +3050,7 @@ class TensorMethods:
     def rsqrt_(self) -> Tensor:
         """In-place form of :func:`evergrad.rsqrt`: writes the result to this tensor, returns it."""
 
-    def scatter(self, dim: _int, index: Tensor, src: Any = None, *, value: Tensor | complex | np.generic | None = None, reduce: str | None = None, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def scatter(self, dim: _int, index: Tensor, src: Any = None, *, value: Tensor | complex | np.generic | None = None, reduce: str | None = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """A copy of ``input`` with values of ``src`` written at ``index`` along a dimension.
 
         Args:
@@ -3071,7 +3071,7 @@ class TensorMethods:
     def scatter_(self, dim: _int, index: Tensor, src: Any = None, *, value: Tensor | complex | np.generic | None = None, reduce: str | None = None) -> Tensor:
         """In-place form of :func:`evergrad.scatter`: writes the result to this tensor, returns it."""
 
-    def scatter_add(self, dim: _int, index: Tensor, src: Tensor, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def scatter_add(self, dim: _int, index: Tensor, src: Tensor, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """A copy of ``input`` with values of ``src`` added at ``index`` along a dimension.
 
         Args:
@@ -3087,7 +3087,7 @@ class TensorMethods:
     def scatter_add_(self, dim: _int, index: Tensor, src: Tensor) -> Tensor:
         """In-place form of :func:`evergrad.scatter_add`: writes the result to this tensor, returns it."""
 
-    def scatter_reduce(self, dim: _int, index: Tensor, src: Tensor, reduce: str, *, include_self: _bool = True, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def scatter_reduce(self, dim: _int, index: Tensor, src: Tensor, reduce: str, *, include_self: _bool = True, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """A copy of ``input`` with values of ``src`` combined at ``index``.
 
         Args:
@@ -3215,7 +3215,7 @@ class TensorMethods:
     def smm(self, mat: Tensor) -> Tensor:
         """The product of a sparse and a dense matrix, as a sparse tensor."""
 
-    def softmax(self, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def softmax(self, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """Probabilities along a dimension: ``exp(x_i) / sum_j exp(x_j)``.
 
         Args:
@@ -3233,7 +3233,7 @@ class TensorMethods:
         tensor([1., 1.])
         """
 
-    def sort(self, dim: _int = -1, descending: _bool = False, stable: _bool | None = False, *, axis: _int | Sequence[_int] | None = ...) -> return_types.sort:
+    def sort(self, dim: _int = -1, descending: _bool = False, stable: _bool | None = False, *, axis: _int | Sequence[_int] | None = None) -> return_types.sort:
         """The elements in order along a dimension, and where they were.
 
         Args:
@@ -3255,7 +3255,7 @@ class TensorMethods:
     def sparse_mask(self, mask: Tensor) -> Tensor:
         """The elements at the places of a sparse tensor."""
 
-    def split(self, split_size: Any, dim: _int = 0, *, axis: _int | Sequence[_int] | None = ...) -> tuple[Tensor, ...]:
+    def split(self, split_size: Any, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[Tensor, ...]:
         """Views of parts along a dimension.
 
         Args:
@@ -3269,7 +3269,7 @@ class TensorMethods:
         [[0], [1, 2, 3, 4]]
         """
 
-    def split_with_sizes(self, split_sizes: Sequence[_int], dim: _int = 0, *, axis: _int | Sequence[_int] | None = ...) -> tuple[Tensor, ...]:
+    def split_with_sizes(self, split_sizes: Sequence[_int], dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[Tensor, ...]:
         """Parts of the sizes given, which add up to the whole."""
 
     def sqrt(self) -> Tensor:
@@ -3306,7 +3306,7 @@ class TensorMethods:
     def squeeze_(self, dim: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of ``squeeze``."""
 
-    def std(self, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def std(self, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The standard deviation: the square root of :func:`var`, with the same arguments.
 
         >>> eg.std(eg.tensor([1.0, 2.0, 4.0]))
@@ -3367,7 +3367,7 @@ class TensorMethods:
     def subtract_(self, other: Tensor | complex | np.generic, *, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of ``sub``."""
 
-    def sum(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def sum(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The sum of all elements, or along dimensions.
 
         Args:
@@ -3437,7 +3437,7 @@ class TensorMethods:
         tensor([1, 4])
         """
 
-    def take_along_dim(self, indices: Tensor, dim: _int | None = None, *, axis: _int | Sequence[_int] | None = ...) -> Tensor:
+    def take_along_dim(self, indices: Tensor, dim: _int | None = None, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """:func:`gather` whose index broadcasts; goes with ``argsort`` and ``argmax``.
 
         >>> x = eg.tensor([[3, 1, 2]])
@@ -3465,7 +3465,7 @@ class TensorMethods:
     def tanh_(self) -> Tensor:
         """In-place form of :func:`evergrad.tanh`: writes the result to this tensor, returns it."""
 
-    def tensor_split(self, indices_or_sections: Any = None, dim: _int = 0, *, indices: Any = None, sections: _int | None = None, axis: _int | Sequence[_int] | None = ...) -> tuple[Tensor, ...]:
+    def tensor_split(self, indices_or_sections: Any = None, dim: _int = 0, *, indices: Any = None, sections: _int | None = None, axis: _int | Sequence[_int] | None = None) -> tuple[Tensor, ...]:
         """Views of parts: their number, or the indices at which to cut.
 
         >>> [part.tolist() for part in eg.tensor_split(eg.arange(5), 2)]
@@ -3553,7 +3553,7 @@ class TensorMethods:
         [[1, 2], [3, 4]]
         """
 
-    def topk(self, k: _int, dim: _int = -1, largest: _bool = True, sorted: _bool = True, *, axis: _int | Sequence[_int] | None = ...) -> return_types.topk:
+    def topk(self, k: _int, dim: _int = -1, largest: _bool = True, sorted: _bool = True, *, axis: _int | Sequence[_int] | None = None) -> return_types.topk:
         """The ``k`` largest elements along a dimension, and where they are.
 
         Args:
@@ -3649,7 +3649,7 @@ class TensorMethods:
         evergrad.float64
         """
 
-    def unbind(self, dim: _int = 0, *, axis: _int | Sequence[_int] | None = ...) -> tuple[Tensor, ...]:
+    def unbind(self, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[Tensor, ...]:
         """Views of all slices along a dimension, which disappears.
 
         >>> [row.tolist() for row in eg.unbind(eg.tensor([[1, 2], [3, 4]]))]
@@ -3762,7 +3762,7 @@ class TensorMethods:
     def values(self) -> Any:
         """For a sparse tensor; an error for any other."""
 
-    def var(self, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> Tensor:
+    def var(self, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The variance, of all elements or along dimensions.
 
         Args:

@@ -60,9 +60,9 @@ class Var:
     def __init__(
         self, type: TensorType, trace: Trace, layout: Array | None = None, inactive: bool = False
     ) -> None:
-        self.type = type
-        self.trace = trace
-        self.inactive = inactive
+        self.type: TensorType = type
+        self.trace: Trace = trace
+        self.inactive: bool = inactive
         self._layout = layout
 
     @property
@@ -118,13 +118,13 @@ class Equation:
         location: SourceLocation | None,
         no_grad: bool = False,
     ) -> None:
-        self.specialization = specialization
+        self.specialization: Specialization = specialization
         self.op: Op = specialization.op
-        self.attrs = specialization.attrs
-        self.args = args
-        self.outs = outs
-        self.location = location
-        self.no_grad = no_grad
+        self.attrs: dict[str, Any] = specialization.attrs
+        self.args: tuple[Any, ...] = args
+        self.outs: tuple[Var, ...] = outs
+        self.location: SourceLocation | None = location
+        self.no_grad: bool = no_grad
 
     @property
     def inner(self) -> Graph | None:
@@ -158,11 +158,11 @@ class Graph:
         outputs: Sequence[Any],
         writes: Sequence[tuple[Tensor, Var]] = (),
     ) -> None:
-        self.inputs = tuple(inputs)
-        self.captures = tuple(captures)
-        self.equations = tuple(equations)
-        self.outputs = tuple(outputs)
-        self.writes = tuple(writes)
+        self.inputs: tuple[Var, ...] = tuple(inputs)
+        self.captures: tuple[tuple[Var, Tensor], ...] = tuple(captures)
+        self.equations: tuple[Equation, ...] = tuple(equations)
+        self.outputs: tuple[Any, ...] = tuple(outputs)
+        self.writes: tuple[tuple[Tensor, Var], ...] = tuple(writes)
 
     def check(self) -> None:
         """Raise unless every value is defined once, before its uses, with its op's type."""
@@ -296,9 +296,9 @@ class Write:
     __slots__ = ("bases", "handle", "storage", "value")
 
     def __init__(self, storage: Storage, handle: Tensor) -> None:
-        self.storage = storage
-        self.value = storage.value
-        self.handle = handle
+        self.storage: Storage = storage
+        self.value: Array | Var = storage.value
+        self.handle: Tensor = handle
         self.bases: list[tuple[Tensor, Any, int]] = []
 
     def enter(self, base: Tensor) -> None:

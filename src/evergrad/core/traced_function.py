@@ -33,11 +33,11 @@ class TracedFunction:
         self, graph: Graph, leaves: list[Any], spec: TreeSpec, overwritten: list[int],
         no_grad_write: SourceLocation | None,
     ) -> None:  # fmt: skip
-        self.graph = graph
-        self.leaves = leaves
-        self.spec = spec
-        self.overwritten = overwritten
-        self.no_grad_write = no_grad_write
+        self.graph: Graph = graph
+        self.leaves: list[Any] = leaves
+        self.spec: TreeSpec = spec
+        self.overwritten: list[int] = overwritten
+        self.no_grad_write: SourceLocation | None = no_grad_write
 
     def refuse_lost_history(self, args: Sequence[Any]) -> None:
         """Raise if the graph is recorded around a function that overwrites a value under
@@ -74,7 +74,7 @@ class Output:
     __slots__ = ("position",)
 
     def __init__(self, position: int) -> None:
-        self.position = position
+        self.position: int = position
 
 
 def trace(function: Callable[..., Any], types: Sequence[Any]) -> TracedFunction:

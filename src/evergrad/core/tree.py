@@ -24,9 +24,9 @@ class TreeSpec:
     __slots__ = ("children", "context", "kind", "num_leaves")
 
     def __init__(self, kind: Any, context: Any, children: list[TreeSpec]) -> None:
-        self.kind = kind
-        self.context = context
-        self.children = children
+        self.kind: Any = kind
+        self.context: Any = context
+        self.children: list[TreeSpec] = children
         self.num_leaves: int = 1 if kind is None else sum(c.num_leaves for c in children)
 
     def __eq__(self, other: object) -> bool:

@@ -34,12 +34,12 @@ class View:
         seen: int,
         from_no_grad: Tensor | None = None,
     ) -> None:
-        self.base = base
-        self.chain = chain
-        self.seen = seen
-        self.traced = seen
-        self.from_no_grad = from_no_grad
-        self.function = ""
+        self.base: Tensor | None = base
+        self.chain: tuple[ViewOp, ...] = chain
+        self.seen: int = seen
+        self.traced: int = seen
+        self.from_no_grad: Tensor | None = from_no_grad
+        self.function: str = ""
 
     def detached(self) -> View:
         """The same alias without a base to follow."""
@@ -65,7 +65,7 @@ class ViewChain:
     __slots__ = ("_key", "ops")
 
     def __init__(self, chain: tuple[ViewOp, ...]) -> None:
-        self.ops = chain
+        self.ops: tuple[ViewOp, ...] = chain
         self._key = tuple((op.name, tuple(attrs.items())) for op, attrs in chain)
 
     def __eq__(self, other: object) -> bool:

@@ -59,31 +59,33 @@ class VjpProgram:
     )  # fmt: skip
 
     def __init__(self, specialization: Specialization, needs: int, nan_safe: bool = False) -> None:
-        self.specialization = specialization
-        self.needs = needs
-        self.single = specialization.single
-        self.is_nan_safe = nan_safe
+        self.specialization: Specialization = specialization
+        self.needs: int = needs
+        self.single: bool = specialization.single
+        self.is_nan_safe: bool = nan_safe
         formula = specialization.formula(needs, nan_safe)
         graph, values = _trace_vjp(specialization, needs, formula)
         used = {arg for eqn in graph.equations for arg in eqn.args if isinstance(arg, Var)}
         used |= {out for out in graph.outputs if isinstance(out, Var)}
         cotangents = graph.inputs[len(values) :]
-        self.saves = tuple(i for i, var in enumerate(values) if var in used)
-        self.graph = Graph(
+        self.saves: tuple[int, ...] = tuple(i for i, var in enumerate(values) if var in used)
+        self.graph: Graph = Graph(
             [*(values[i] for i in self.saves), *cotangents], (), graph.equations, graph.outputs
         )
         flat = self.graph.inlined()
-        self.scatter_index = _scatter_part(flat)
+        self.scatter_index: tuple[Any, TensorType] | None = _scatter_part(flat)
         slots = self._build_calls(flat)
         sources = _sources(flat, cotangents)
-        self.edges = tuple(
+        self.edges: tuple[tuple[int, int, int], ...] = tuple(
             (i, slot, source)
             for i, (slot, source) in enumerate(zip(slots, sources, strict=True))
             if slot is not None
         )
         self._fused = self._fuse(flat, slots)
         read = self._fused is not None  # a kernel is given everything
-        self.unread = frozenset(k for k, var in enumerate(cotangents) if not (read or var in used))
+        self.unread: frozenset[int] = frozenset(
+            k for k, var in enumerate(cotangents) if not (read or var in used)
+        )
 
     def _fuse(self, graph: Graph, slots: list[int | None]) -> FusedVjp | None:
         """The calls as one fused kernel, if all results are fresh memory."""
@@ -120,7 +122,7 @@ class VjpProgram:
             calls.append(_call(eqn.specialization, args, into))
         self._calls = calls
         self._constants = numbers
-        self.scratch = scratch
+        self.scratch: int = scratch
         return [None if r is None else slot[r] for r in graph.outputs]
 
     def run(self, values: list[Any]) -> None:

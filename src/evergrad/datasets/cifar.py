@@ -88,7 +88,7 @@ class CIFAR10(VisionDataset):
             self.download()
         folder = self._folder()
         self.classes: list[str] = self._read_classes(folder)
-        self.class_to_idx = {name: index for index, name in enumerate(self.classes)}
+        self.class_to_idx: dict[str, int] = {name: index for index, name in enumerate(self.classes)}
         self.data, self.targets = self._read_batches(folder)
 
     def _files(self) -> list[list[str]]:

@@ -50,7 +50,7 @@ class DatasetFolder(VisionDataset):
         self.extensions = extensions
         self.classes, self.class_to_idx = self.find_classes(self.root)
         self.samples = self._find_samples(is_valid_file or self._has_extension, allow_empty)
-        self.targets = [target for _, target in self.samples]
+        self.targets: list[int] = [target for _, target in self.samples]
 
     def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
         """The classes and their numbers; a subclass may find them in another way."""
@@ -111,4 +111,4 @@ class ImageFolder(DatasetFolder):
             is_valid_file=is_valid_file,
             allow_empty=allow_empty,
         )
-        self.imgs = self.samples
+        self.imgs: list[tuple[str, int]] = self.samples

@@ -41,7 +41,7 @@ class Image:
             raise TypeError(f"no image has {channels} channels of {pixels.dtype.name}")
         self._pixels = pixels.view()
         self._pixels.flags.writeable = False  # they may be those of a data set
-        self.mode = mode or found
+        self.mode: str = mode or found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self._pixels, dtype, copy=copy)

@@ -51,7 +51,7 @@ class CharVocabulary:
     """Characters and their numbers, in the order of the alphabet."""
 
     def __init__(self, characters: Iterable[str]) -> None:
-        self.characters = sorted(set(characters))
+        self.characters: list[str] = sorted(set(characters))
         self._numbers = {character: i for i, character in enumerate(self.characters)}
 
     def __len__(self) -> int:
@@ -124,11 +124,11 @@ class CharCorpus:
         if not 0.0 < val_fraction < 1.0:
             raise ValueError(f"val_fraction is a part of the text, between 0 and 1: {val_fraction}")
         self.text = text
-        self.vocabulary = CharVocabulary(text)
+        self.vocabulary: CharVocabulary = CharVocabulary(text)
         tokens = self.vocabulary.encode(text)
         split = round(len(tokens) * (1 - val_fraction))
-        self.train = TokenBlocks(tokens[:split], block_size, stride)
-        self.val = TokenBlocks(tokens[split:], block_size, stride)
+        self.train: TokenBlocks = TokenBlocks(tokens[:split], block_size, stride)
+        self.val: TokenBlocks = TokenBlocks(tokens[split:], block_size, stride)
 
     def __repr__(self) -> str:
         return (

@@ -49,7 +49,7 @@ class _Joined(Constraint):
     def __init__(self, cseq: Sequence[Constraint], dim: int = 0) -> None:
         if not all(isinstance(constraint, Constraint) for constraint in cseq):
             raise AssertionError("All elements of cseq must be Constraint instances")
-        self.cseq = list(cseq)
+        self.cseq: list[Constraint] = list(cseq)
         self.dim = dim
         super().__init__()
 
@@ -71,7 +71,7 @@ class _Cat(_Joined):
         self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None
     ) -> None:
         super().__init__(cseq, dim)
-        self.lengths = [1] * len(self.cseq) if lengths is None else list(lengths)
+        self.lengths: list[int] = [1] * len(self.cseq) if lengths is None else list(lengths)
         if len(self.lengths) != len(self.cseq):
             raise AssertionError(
                 f"lengths ({len(self.lengths)}) must match constraints ({len(self.cseq)})"

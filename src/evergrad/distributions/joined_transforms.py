@@ -22,7 +22,7 @@ class _JoinedTransform(Transform):
         if not all(isinstance(transform, Transform) for transform in tseq):
             raise AssertionError("All elements of tseq must be Transform instances")
         super().__init__(cache_size=cache_size)
-        self.transforms = [transform.with_cache(cache_size) for transform in tseq]
+        self.transforms: list[Any] = [transform.with_cache(cache_size) for transform in tseq]
         self.dim = dim
 
     def with_cache(self, cache_size: int = 1) -> Any:
@@ -64,7 +64,7 @@ class CatTransform(_JoinedTransform):
         cache_size: int = 0,
     ) -> None:
         super().__init__(tseq, dim, cache_size)
-        self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
+        self.lengths: list[int] = [1] * len(self.transforms) if lengths is None else list(lengths)
         if len(self.lengths) != len(self.transforms):
             raise AssertionError(
                 f"lengths ({len(self.lengths)}) must match transforms ({len(self.transforms)})"

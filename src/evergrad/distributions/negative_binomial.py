@@ -45,7 +45,7 @@ class NegativeBinomial(CoinDistribution):
         validate_args: bool | None = None,
     ) -> None:
         (count,) = self._set_parameter(probs, logits, total_count)
-        self.total_count = count.type_as(self._param)
+        self.total_count: Tensor = count.type_as(self._param)
         super().__init__(self._param.shape, validate_args=validate_args)
 
     @property

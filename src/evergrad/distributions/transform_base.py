@@ -187,7 +187,7 @@ class ComposeTransform(Transform):
         if cache_size:
             parts = [part.with_cache(cache_size) for part in parts]
         super().__init__(cache_size=cache_size)
-        self.parts = list(parts)
+        self.parts: list[Transform] = list(parts)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ComposeTransform) and self.parts == other.parts
@@ -274,7 +274,7 @@ def _deepened(constraint: Constraint, event_dim: int) -> Constraint:
     return constraints.independent(constraint, missing) if missing else constraint
 
 
-identity_transform = ComposeTransform([])
+identity_transform: ComposeTransform = ComposeTransform([])
 
 
 class IndependentTransform(Transform):
@@ -290,7 +290,7 @@ class IndependentTransform(Transform):
         self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0
     ) -> None:
         super().__init__(cache_size=cache_size)
-        self.base_transform = base_transform.with_cache(cache_size)
+        self.base_transform: Any = base_transform.with_cache(cache_size)
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
 
     def with_cache(self, cache_size: int = 1) -> Any:
@@ -354,8 +354,8 @@ class ReshapeTransform(Transform):
     def __init__(
         self, in_shape: Iterable[int], out_shape: Iterable[int], cache_size: int = 0
     ) -> None:
-        self.in_shape = Size(in_shape)
-        self.out_shape = Size(out_shape)
+        self.in_shape: Size = Size(in_shape)
+        self.out_shape: Size = Size(out_shape)
         if self.in_shape.numel() != self.out_shape.numel():
             raise ValueError("in_shape, out_shape have different numbers of elements")
         super().__init__(cache_size=cache_size)

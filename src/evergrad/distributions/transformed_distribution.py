@@ -36,7 +36,7 @@ class TransformedDistribution(Distribution):
         transforms: Transform | list[Transform],
         validate_args: bool | None = None,
     ) -> None:
-        self.transforms = _as_list(transforms)
+        self.transforms: list[Transform] = _as_list(transforms)
         transform = ComposeTransform(self.transforms)
         base_shape = base_distribution.batch_shape + base_distribution.event_shape
         if len(base_shape) < transform.domain.event_dim:
@@ -45,7 +45,7 @@ class TransformedDistribution(Distribution):
                 f"{transform.domain.event_dim}, but got {base_shape}."
             )
         forward_shape = transform.forward_shape(base_shape)
-        self.base_dist = _fitted(base_distribution, transform, forward_shape)
+        self.base_dist: Distribution = _fitted(base_distribution, transform, forward_shape)
         # The transforms may have made events deeper, or the base have deeper ones already.
         change = transform.codomain.event_dim - transform.domain.event_dim
         depth = max(transform.codomain.event_dim, len(self.base_dist.event_shape) + change)

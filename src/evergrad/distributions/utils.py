@@ -90,7 +90,7 @@ class lazy_property:  # noqa: N801 - PyTorch's spelling
 
     def __init__(self, wrapped: Callable[[Any], Any]) -> None:
         self.wrapped = wrapped
-        self.__name__ = wrapped.__name__
+        self.__name__: str = wrapped.__name__
         self.__doc__ = wrapped.__doc__
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:

@@ -255,7 +255,7 @@ class safe_globals:  # noqa: N801 - PyTorch's spelling
     """``with safe_globals([MyClass]):`` lets files name these classes and functions."""
 
     def __init__(self, safe_globals: list[Grant]) -> None:
-        self.safe_globals = _checked(safe_globals)
+        self.safe_globals: list[Grant] = _checked(safe_globals)
         self._tokens: list[Token[tuple[Grant, ...]]] = []
 
     def __enter__(self) -> None:

@@ -272,7 +272,7 @@ class Options:
         self.restore: Restore = restorer(map_location)
         self.weights_only = weights_only
         self.encoding = encoding
-        self.sparse = SparseMaker(file_size)
+        self.sparse: SparseMaker = SparseMaker(file_size)
         makers = {
             "device": Named(Device, device_maker(self.restore)),
             "_utils._rebuild_sparse_tensor": Named(SparseMaker.make, self.sparse.make),

@@ -78,7 +78,7 @@ class StorageKind:
 
     def __init__(self, name: str, element: ElementType) -> None:
         self.name = name
-        self.element = element
+        self.element: ElementType = element
 
     def __repr__(self) -> str:
         return f"torch.{self.name}"
@@ -129,7 +129,7 @@ class FileStorage:
         self._is_used = False
         array = raw if self._untyped else self._elements(kind.element)
         type = tensor_type(array.shape, kind.element.loaded)
-        self.storage = Storage(array, type, 0 if mapped else type.nbytes)
+        self.storage: Storage = Storage(array, type, 0 if mapped else type.nbytes)
 
     def _elements(self, element: ElementType) -> Array:
         if self._swapped:
@@ -195,7 +195,7 @@ class Part(TypedStorage):
         self._of = of
         self._element = element
         self._first = first
-        self.numel = numel
+        self.numel: int = numel
 
     def part(self, first: int, numel: int) -> Part:
         """Some of these elements."""

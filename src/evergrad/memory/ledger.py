@@ -70,10 +70,10 @@ class Ledger:
     def __init__(self) -> None:
         self.live = 0
         self.peak = 0
-        self.pooled = 0
-        self.count = 0
+        self.pooled: int = 0
+        self.count: int = 0
         # OTHER is the remainder of the named categories, so that the common case costs nothing.
-        self.by_category = [0] * len(CATEGORIES)
+        self.by_category: list[int] = [0] * len(CATEGORIES)
         self.observer: Observer | None = None
 
     @exclusive

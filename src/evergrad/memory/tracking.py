@@ -147,8 +147,8 @@ class Allocation:
     ) -> None:
         self.nbytes = nbytes
         self.origin = origin
-        self.type = type
-        self.born = born
+        self.type: str = type
+        self.born: float = born
         self.died: float | None = None
         self._category = OTHER
         # Its category may change while it is live.

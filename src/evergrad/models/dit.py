@@ -69,10 +69,10 @@ class Block(nn.Module):
     def __init__(self, config: DiTConfig) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(config.width, elementwise_affine=False)
-        self.attention = SelfAttention(config.width, config.heads)
+        self.attention: SelfAttention = SelfAttention(config.width, config.heads)
         self.norm2 = nn.LayerNorm(config.width, elementwise_affine=False)
-        self.feed_forward = FeedForward(config.width)
-        self.modulation = Modulation(config.width, 6)
+        self.feed_forward: FeedForward = FeedForward(config.width)
+        self.modulation: Modulation = Modulation(config.width, 6)
 
     def forward(self, x: eg.Tensor, condition: eg.Tensor) -> eg.Tensor:  # (B, T, C), (B, C)
         shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition)  # (B, 1, C)

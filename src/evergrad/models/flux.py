@@ -111,10 +111,10 @@ class Condition(nn.Module):
 
     def __init__(self, config: FluxConfig) -> None:
         super().__init__()
-        self.timestep_embedder = Embedder(_TIME_WIDTH, config.width)
+        self.timestep_embedder: Embedder = Embedder(_TIME_WIDTH, config.width)
         if config.guidance_embeds:
-            self.guidance_embedder = Embedder(_TIME_WIDTH, config.width)
-        self.text_embedder = Embedder(config.pooled_projection_dim, config.width)
+            self.guidance_embedder: Embedder = Embedder(_TIME_WIDTH, config.width)
+        self.text_embedder: Embedder = Embedder(config.pooled_projection_dim, config.width)
 
     def forward(
         self, time: eg.Tensor, guidance: eg.Tensor | None, pooled: eg.Tensor
@@ -203,7 +203,7 @@ class DoubleBlock(nn.Module):
         super().__init__()
         C = config.width
         self.norm1, self.norm1_context = Modulation(C, 6), Modulation(C, 6)
-        self.attn = Attention(config, is_joint=True)
+        self.attn: Attention = Attention(config, is_joint=True)
         self.ff, self.ff_context = FeedForward(C), FeedForward(C)
 
     def forward(
@@ -226,7 +226,7 @@ class SingleBlock(nn.Module):
     def __init__(self, config: FluxConfig) -> None:
         super().__init__()
         C = config.width
-        self.norm = Modulation(C, 3)
+        self.norm: Modulation = Modulation(C, 3)
         self.proj_mlp = nn.Linear(C, 4 * C)
         self.proj_out = nn.Linear(5 * C, C)
         self.attn = Attention(config, is_joint=False)
@@ -249,7 +249,7 @@ class Flux(Model):
     def __init__(self, config: FluxConfig) -> None:
         super().__init__(config)
         C = config.width
-        self.time_text_embed = Condition(config)
+        self.time_text_embed: Condition = Condition(config)
         self.context_embedder = nn.Linear(config.joint_attention_dim, C)
         self.x_embedder = nn.Linear(config.in_channels, C)
         self.transformer_blocks = nn.ModuleList(
@@ -258,7 +258,7 @@ class Flux(Model):
         self.single_transformer_blocks = nn.ModuleList(
             SingleBlock(config) for _ in range(config.num_single_layers)
         )
-        self.norm_out = Modulation(C, 2)
+        self.norm_out: Modulation = Modulation(C, 2)
         self.proj_out = nn.Linear(C, config.in_channels)
         self.initialise()
 

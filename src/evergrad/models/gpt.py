@@ -141,7 +141,7 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.width, joint, bias=has_bias)
         self.out = nn.Linear(config.heads * config.head_size, config.width, bias=config.bias)
         self.drop = nn.Dropout(config.dropout)
-        self.rotary = Rotary(config) if config.positions == "rotary" else None
+        self.rotary: Rotary | None = Rotary(config) if config.positions == "rotary" else None
 
     def forward(
         self, x: eg.Tensor, positions: eg.Tensor, sight: LayerSight | None
@@ -167,7 +167,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.widen = nn.Linear(config.width, config.hidden, bias=config.bias)
         gated = config.feed_forward == "swiglu"
-        self.approximate = config.feed_forward == "gelu_tanh"
+        self.approximate: bool = config.feed_forward == "gelu_tanh"
         self.gate = nn.Linear(config.width, config.hidden, bias=config.bias) if gated else None
         self.out = nn.Linear(config.hidden, config.width, bias=config.bias)
         self.drop = nn.Dropout(config.dropout)
@@ -184,9 +184,9 @@ class Block(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.norm1 = make_norm(config)
-        self.attention = Attention(config)
+        self.attention: Attention = Attention(config)
         self.norm2 = make_norm(config)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward: FeedForward = FeedForward(config)
 
     def forward(
         self, x: eg.Tensor, positions: eg.Tensor, sight: LayerSight | None

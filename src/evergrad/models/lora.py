@@ -59,7 +59,7 @@ class LoRALinear(nn.Linear):
     def __init__(self, base: nn.Linear, config: LoRAConfig) -> None:
         super().__init__(base.in_features, base.out_features, bias=base.bias is not None)
         self.weight, self.bias = base.weight, base.bias
-        self.scale = config.scale
+        self.scale: float = config.scale
         dtype = base.weight.dtype
         self.lora_A = nn.Parameter(eg.empty(config.rank, base.in_features, dtype=dtype))
         self.lora_B = nn.Parameter(eg.zeros(base.out_features, config.rank, dtype=dtype))
@@ -205,7 +205,7 @@ class AdapterSwitch:
     """
 
     def __init__(self, model: nn.Module, adapters: Mapping[str, Adapter]) -> None:
-        self.adapters = dict(adapters)
+        self.adapters: dict[str, Adapter] = dict(adapters)
         self.current: str | None = None
         layers = {n: m for n, m in model.named_modules() if _is_linear(m)}
         for adapter in self.adapters.values():

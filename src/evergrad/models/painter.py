@@ -97,8 +97,8 @@ class TextEncoder(nn.Module):
         self.words = nn.Embedding(config.words, C)
         self.places = nn.Parameter(eg.empty(config.length, C))
         self.norm1, self.norm2, self.norm = (nn.LayerNorm(C) for _ in range(3))
-        self.attention = SelfAttention(C, config.heads)
-        self.feed_forward = FeedForward(C)
+        self.attention: SelfAttention = SelfAttention(C, config.heads)
+        self.feed_forward: FeedForward = FeedForward(C)
         nn.init.normal_(self.words.weight, std=0.5)
         nn.init.normal_(self.places, std=0.1)
 
@@ -117,9 +117,9 @@ class Painter(Model):
 
     def __init__(self, config: PainterConfig) -> None:
         super().__init__(config)
-        self.autoencoder = AutoEncoder(config)
-        self.text = TextEncoder(config)
-        self.transformer = Flux(config.flux())
+        self.autoencoder: AutoEncoder = AutoEncoder(config)
+        self.text: TextEncoder = TextEncoder(config)
+        self.transformer: Flux = Flux(config.flux())
 
     def pack(self, z: eg.Tensor) -> eg.Tensor:  # (B, Z, h, w) -> (B, h w / 4, 4 Z)
         return F.pixel_unshuffle(z, 2).flatten(2).transpose(1, 2)

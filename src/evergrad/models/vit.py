@@ -41,9 +41,9 @@ class Block(nn.Module):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(config.width)
-        self.attention = SelfAttention(config.width, config.heads)
+        self.attention: SelfAttention = SelfAttention(config.width, config.heads)
         self.norm2 = nn.LayerNorm(config.width)
-        self.feed_forward = FeedForward(config.width)
+        self.feed_forward: FeedForward = FeedForward(config.width)
         self.drop = nn.Dropout(config.dropout)
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:  # (B, T, C)

@@ -18,7 +18,7 @@ class RaggedSize:
     __slots__ = ("number",)
 
     def __init__(self) -> None:
-        self.number = _next_number()
+        self.number: int = _next_number()
 
     def __repr__(self) -> str:
         return f"j{self.number}"
@@ -50,8 +50,8 @@ class Cells:
     def __init__(self, offsets: Tensor, lengths: Tensor | None) -> None:
         starts = offsets.array()
         extents = np.diff(starts) if lengths is None else lengths.array()
-        self.count = len(extents)
-        self.longest = int(extents.max()) if self.count else 0
+        self.count: int = len(extents)
+        self.longest: int = int(extents.max()) if self.count else 0
         self.example = np.repeat(np.arange(self.count), extents)
         begins = np.cumsum(extents) - extents
         self.place = np.arange(len(self.example)) - begins[self.example]

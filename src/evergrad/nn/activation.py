@@ -307,7 +307,7 @@ class PReLU(_Activation):
         super().__init__()
         self.num_parameters = num_parameters
         self.init = init
-        self.weight = Parameter(empty(num_parameters, device=device, dtype=dtype))
+        self.weight: Parameter = Parameter(empty(num_parameters, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -262,17 +262,17 @@ def _deprecated(name: str) -> Any:
     return former
 
 
-uniform = _deprecated("uniform")
-normal = _deprecated("normal")
-constant = _deprecated("constant")
-eye = _deprecated("eye")
-dirac = _deprecated("dirac")
-xavier_uniform = _deprecated("xavier_uniform")
-xavier_normal = _deprecated("xavier_normal")
-kaiming_uniform = _deprecated("kaiming_uniform")
-kaiming_normal = _deprecated("kaiming_normal")
-orthogonal = _deprecated("orthogonal")
-sparse = _deprecated("sparse")
+uniform: Any = _deprecated("uniform")
+normal: Any = _deprecated("normal")
+constant: Any = _deprecated("constant")
+eye: Any = _deprecated("eye")
+dirac: Any = _deprecated("dirac")
+xavier_uniform: Any = _deprecated("xavier_uniform")
+xavier_normal: Any = _deprecated("xavier_normal")
+kaiming_uniform: Any = _deprecated("kaiming_uniform")
+kaiming_normal: Any = _deprecated("kaiming_normal")
+orthogonal: Any = _deprecated("orthogonal")
+sparse: Any = _deprecated("sparse")
 
 __all__ = [
     "calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_",

@@ -68,7 +68,7 @@ class LazyLinear(LazyModuleMixin, Linear):
         Module.__init__(self)
         self.in_features = 0
         self.out_features = out_features
-        self.weight = UninitializedParameter(dtype=dtype)
+        self.weight: Any = UninitializedParameter(dtype=dtype)
         if bias:
             self.bias = UninitializedParameter(dtype=dtype)
         else:
@@ -191,11 +191,11 @@ class _LazyNorm(LazyModuleMixin):
             if bias:
                 self.bias = UninitializedParameter(dtype=dtype)
         if track_running_stats:
-            self.running_mean = UninitializedBuffer(dtype=dtype)
-            self.running_var = UninitializedBuffer(dtype=dtype)
+            self.running_mean: Any = UninitializedBuffer(dtype=dtype)
+            self.running_var: Any = UninitializedBuffer(dtype=dtype)
 
     def initialize_parameters(self, input: Any) -> None:
-        self.num_features = input.shape[1]
+        self.num_features: Any = input.shape[1]
         names = ("weight", "bias", "running_mean", "running_var")
         self._materialize(**dict.fromkeys(names, (self.num_features,)))
 

@@ -30,32 +30,32 @@ class MultiheadAttention(Module):
         if embed_dim % num_heads:
             raise AssertionError("embed_dim must be divisible by num_heads")
         self.embed_dim = embed_dim
-        self.kdim = embed_dim if kdim is None else kdim
+        self.kdim: int = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
         self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
         self.num_heads = num_heads
         self.dropout = dropout
         self.batch_first = batch_first
-        self.head_dim = embed_dim // num_heads
+        self.head_dim: int = embed_dim // num_heads
         self.add_zero_attn = add_zero_attn
 
         def parameter(*shape: int) -> Parameter:
             return Parameter(empty(*shape, device=device, dtype=dtype))
 
         if self._qkv_same_embed_dim:
-            self.in_proj_weight = parameter(3 * embed_dim, embed_dim)
+            self.in_proj_weight: Parameter = parameter(3 * embed_dim, embed_dim)
             for name in ("q_proj_weight", "k_proj_weight", "v_proj_weight"):
                 self.register_parameter(name, None)
         else:
-            self.q_proj_weight = parameter(embed_dim, embed_dim)
-            self.k_proj_weight = parameter(embed_dim, self.kdim)
-            self.v_proj_weight = parameter(embed_dim, self.vdim)
+            self.q_proj_weight: Parameter = parameter(embed_dim, embed_dim)
+            self.k_proj_weight: Parameter = parameter(embed_dim, self.kdim)
+            self.v_proj_weight: Parameter = parameter(embed_dim, self.vdim)
             self.register_parameter("in_proj_weight", None)
         if bias:
-            self.in_proj_bias = parameter(3 * embed_dim)
+            self.in_proj_bias: Parameter = parameter(3 * embed_dim)
         else:
             self.register_parameter("in_proj_bias", None)
-        self.out_proj = NonDynamicallyQuantizableLinear(
+        self.out_proj: NonDynamicallyQuantizableLinear = NonDynamicallyQuantizableLinear(
             embed_dim, embed_dim, bias=bias, device=device, dtype=dtype
         )
         if add_bias_kv:

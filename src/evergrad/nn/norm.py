@@ -233,7 +233,7 @@ class LayerNorm(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        self.normalized_shape = tuple(shape)
+        self.normalized_shape: tuple[int, ...] = tuple(shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         _make_scale_and_shift(

@@ -24,7 +24,7 @@ class _MaxPool(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
+        self.stride: Any = kernel_size if stride is None else stride
         self.padding = padding
         self.dilation = dilation
         self.return_indices = return_indices
@@ -284,7 +284,7 @@ class _FractionalMaxPool(Module):
         self.return_indices = return_indices
         self.register_buffer("_random_samples", _random_samples)
         self.output_size = None if output_size is None else spread(output_size, self.dimensions)
-        self.output_ratio = _ratios(output_ratio, self.dimensions)
+        self.output_ratio: tuple[float, ...] | None = _ratios(output_ratio, self.dimensions)
         if output_size is None and output_ratio is None:
             raise ValueError(
                 f"{type(self).__name__} requires specifying either an output size, or a pooling "

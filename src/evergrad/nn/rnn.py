@@ -347,11 +347,11 @@ class RNNCellBase(Module):
         self.hidden_size = hidden_size
         self.bias = bias
         gates = num_chunks * hidden_size
-        self.weight_ih = Parameter(empty(gates, input_size, device=device, dtype=dtype))
-        self.weight_hh = Parameter(empty(gates, hidden_size, device=device, dtype=dtype))
+        self.weight_ih: Parameter = Parameter(empty(gates, input_size, device=device, dtype=dtype))
+        self.weight_hh: Parameter = Parameter(empty(gates, hidden_size, device=device, dtype=dtype))
         if bias:
-            self.bias_ih = Parameter(empty(gates, device=device, dtype=dtype))
-            self.bias_hh = Parameter(empty(gates, device=device, dtype=dtype))
+            self.bias_ih: Parameter = Parameter(empty(gates, device=device, dtype=dtype))
+            self.bias_hh: Parameter = Parameter(empty(gates, device=device, dtype=dtype))
         else:
             self.register_parameter("bias_ih", None)
             self.register_parameter("bias_hh", None)

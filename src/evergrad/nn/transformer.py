@@ -33,9 +33,9 @@ class _Layer(Module):
     def _make_feed_forward(
         self, d_model: int, dim_feedforward: int, dropout: float, bias: bool, factory: Any
     ) -> None:
-        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **factory)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **factory)
+        self.linear1: Linear = Linear(d_model, dim_feedforward, bias=bias, **factory)
+        self.dropout: Dropout = Dropout(dropout)
+        self.linear2: Linear = Linear(dim_feedforward, d_model, bias=bias, **factory)
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         return self.linear2(self.dropout(self.activation(self.linear1(x))))  # type: ignore[no-any-return]
@@ -57,15 +57,15 @@ class TransformerEncoderLayer(_Layer):
     ) -> None:  # fmt: skip
         super().__init__()
         factory = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(
+        self.self_attn: MultiheadAttention = MultiheadAttention(
             d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **factory
         )
         self._make_feed_forward(d_model, dim_feedforward, dropout, bias, factory)
         self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
-        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
+        self.norm1: LayerNorm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
+        self.norm2: LayerNorm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
+        self.dropout1: Dropout = Dropout(dropout)
+        self.dropout2: Dropout = Dropout(dropout)
         self.activation = _activation(activation)
 
     def forward(
@@ -96,17 +96,17 @@ class TransformerDecoderLayer(_Layer):
         self.self_attn = MultiheadAttention(
             d_model, nhead, dropout=dropout, batch_first=batch_first, bias=bias, **factory
         )
-        self.multihead_attn = MultiheadAttention(
+        self.multihead_attn: MultiheadAttention = MultiheadAttention(
             d_model, nhead, dropout=dropout, batch_first=batch_first, bias=bias, **factory
         )
         self._make_feed_forward(d_model, dim_feedforward, dropout, bias, factory)
         self.norm_first = norm_first
         self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
         self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
-        self.norm3 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
+        self.norm3: LayerNorm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
         self.dropout1 = Dropout(dropout)
         self.dropout2 = Dropout(dropout)
-        self.dropout3 = Dropout(dropout)
+        self.dropout3: Dropout = Dropout(dropout)
         self.activation = _activation(activation)
 
     def forward(
@@ -146,7 +146,7 @@ class TransformerEncoder(Module):
         enable_nested_tensor: bool = True, mask_check: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.layers = _copies(encoder_layer, num_layers)
+        self.layers: ModuleList = _copies(encoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
 

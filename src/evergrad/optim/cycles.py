@@ -79,21 +79,21 @@ class CyclicLR(LRScheduler):
         if last_epoch == -1:
             for rate, group in zip(bases, optimizer.param_groups, strict=True):
                 write_rate(group, rate)
-        self.max_lrs = for_each_group("max_lr", optimizer, max_lr)
+        self.max_lrs: list[Any] = for_each_group("max_lr", optimizer, max_lr)
         down = step_size_up if step_size_down is None else step_size_down
-        self.total_size = float(step_size_up + down)
-        self.step_ratio = float(step_size_up) / self.total_size
+        self.total_size: float = float(step_size_up + down)
+        self.step_ratio: float = float(step_size_up) / self.total_size
         self.mode = mode
         self.gamma = gamma
         self._scale_fn = scale_fn
-        self.scale_mode = (
+        self.scale_mode: str = (
             scale_mode if scale_fn is not None or mode != "exp_range" else "iterations"
         )
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
-            self.use_beta1 = _uses_beta1(optimizer)
+            self.use_beta1: bool = _uses_beta1(optimizer)
             self.base_momentums = for_each_group("base_momentum", optimizer, base_momentum)
-            self.max_momentums = for_each_group("max_momentum", optimizer, max_momentum)
+            self.max_momentums: list[Any] = for_each_group("max_momentum", optimizer, max_momentum)
             for momentum, group in zip(self.max_momentums, optimizer.param_groups, strict=True):
                 _write_momentum(group, momentum)
         super().__init__(optimizer, last_epoch)
@@ -147,7 +147,7 @@ class OneCycleLR(LRScheduler):
         max_momentum: Any = 0.95, div_factor: float = 25.0, final_div_factor: float = 1e4,
         three_phase: bool = False, last_epoch: int = -1,
     ) -> None:  # fmt: skip
-        self.total_steps = _total_steps(total_steps, epochs, steps_per_epoch)
+        self.total_steps: int = _total_steps(total_steps, epochs, steps_per_epoch)
         if not 0 <= pct_start <= 1 or not isinstance(pct_start, float):
             raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
         if anneal_strategy not in ("cos", "linear"):

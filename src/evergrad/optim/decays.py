@@ -92,7 +92,7 @@ class MultiStepLR(LRScheduler):
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1,
         last_epoch: int = -1,
     ) -> None:  # fmt: skip
-        self.milestones = Counter(milestones)
+        self.milestones: Counter[int] = Counter(milestones)
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 

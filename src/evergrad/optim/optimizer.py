@@ -48,7 +48,7 @@ class _Required:
         return "<required parameter>"
 
 
-required = _Required()
+required: _Required = _Required()
 
 
 def _with_step_hooks(step: Callable[..., Any]) -> Callable[..., Any]:

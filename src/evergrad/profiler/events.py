@@ -17,12 +17,12 @@ class Event:
     __slots__ = ("end", "inner", "name", "shapes", "start", "thread")
 
     def __init__(self, name: str, start: int, thread: int, shapes: tuple[Any, ...] = ()) -> None:
-        self.name = name
-        self.start = start
-        self.end = start
-        self.inner = 0
-        self.thread = thread
-        self.shapes = shapes
+        self.name: str = name
+        self.start: int = start
+        self.end: int = start
+        self.inner: int = 0
+        self.thread: int = thread
+        self.shapes: tuple[Any, ...] = shapes
 
     @property
     def key(self) -> str:

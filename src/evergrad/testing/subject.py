@@ -43,7 +43,7 @@ class Subject:
         self.sample = sample
         self.places = [i for i, v in enumerate(sample.inputs) if isinstance(v, np.ndarray)]
         self.arrays: list[Array] = [sample.inputs[i] for i in self.places]
-        self.active = [k for k, a in enumerate(self.arrays) if a.dtype in _PRECISE]
+        self.active: list[int] = [k for k, a in enumerate(self.arrays) if a.dtype in _PRECISE]
 
     @property
     def row(self) -> Op:

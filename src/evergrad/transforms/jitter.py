@@ -98,7 +98,7 @@ class GaussianBlur(Module):
         self, kernel_size: int | Sequence[int], sigma: float | Sequence[float] = (0.1, 2.0)
     ) -> None:
         super().__init__()
-        self.kernel_size = pair_of(kernel_size)
+        self.kernel_size: tuple[int, int] = pair_of(kernel_size)
         if any(size <= 0 or size % 2 == 0 for size in self.kernel_size):
             raise ValueError("Kernel size value should be an odd and positive number.")
         limits = (sigma, sigma) if isinstance(sigma, int | float) else tuple(sigma)

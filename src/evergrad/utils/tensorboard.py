@@ -48,7 +48,7 @@ class SummaryWriter:
             purge_step=purge_step, max_queue=max_queue, flush_secs=flush_secs,
             filename_suffix=filename_suffix,
         )  # fmt: skip
-        self.log_dir = self._writer.logdir
+        self.log_dir: Any = self._writer.logdir
 
     def get_logdir(self) -> str:
         """The folder of the event file."""

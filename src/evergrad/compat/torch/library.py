@@ -19,7 +19,7 @@ class CustomOpDef:
         self._function = function
         self._backward: Callable[..., Any] | None = None
         self._setup: Callable[..., Any] | None = None
-        self.__name__ = self._name
+        self.__name__: str = self._name
         self.__doc__ = function.__doc__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

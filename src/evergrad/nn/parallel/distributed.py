@@ -46,7 +46,7 @@ class DistributedDataParallel(Module):
         super().__init__()
         if device_mesh is not None:
             process_group = device_mesh.get_group()
-        self.process_group = _checked_group(process_group)
+        self.process_group: Any = _checked_group(process_group)
         ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         named = [(n, p) for n, p in module.named_parameters() if n not in ignored]
         trained = [(n, p) for n, p in named if p.requires_grad]

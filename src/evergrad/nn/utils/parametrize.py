@@ -72,8 +72,8 @@ class ParametrizationList(ModuleList):
                 "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). "
                 f"Got {type(new).__name__}"
             )
-        self.is_tensor = isinstance(new, Tensor)
-        self.ntensors = 1 if isinstance(new, Tensor) else len(new)
+        self.is_tensor: bool = isinstance(new, Tensor)
+        self.ntensors: int = 1 if isinstance(new, Tensor) else len(new)
         if isinstance(new, Tensor):
             self._keep_one(original, new)
         else:

@@ -28,7 +28,7 @@ class WeightNorm:
 
     def __init__(self, name: str, dim: int | None) -> None:
         self.name = name
-        self.dim = -1 if dim is None else dim
+        self.dim: int = -1 if dim is None else dim
 
     def compute_weight(self, module: Module) -> Tensor:
         g, v = (getattr(module, f"{self.name}_{part}") for part in "gv")

@@ -91,6 +91,6 @@ adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
     _adaptive_max_pool(rank) for rank in (1, 2, 3)
 )
-adaptive_max_pool1d_with_indices = _adaptive_max_pool_with_indices(1, adaptive_max_pool1d)
-adaptive_max_pool2d_with_indices = _adaptive_max_pool_with_indices(2, adaptive_max_pool2d)
-adaptive_max_pool3d_with_indices = _adaptive_max_pool_with_indices(3, adaptive_max_pool3d)
+adaptive_max_pool1d_with_indices: Any = _adaptive_max_pool_with_indices(1, adaptive_max_pool1d)
+adaptive_max_pool2d_with_indices: Any = _adaptive_max_pool_with_indices(2, adaptive_max_pool2d)
+adaptive_max_pool3d_with_indices: Any = _adaptive_max_pool_with_indices(3, adaptive_max_pool3d)

@@ -126,9 +126,9 @@ def _max_pool_with_indices(rank: int, plain: Any) -> Any:
 
 
 max_pool1d, max_pool2d, max_pool3d = (_max_pool(rank) for rank in (1, 2, 3))
-max_pool1d_with_indices = _max_pool_with_indices(1, max_pool1d)
-max_pool2d_with_indices = _max_pool_with_indices(2, max_pool2d)
-max_pool3d_with_indices = _max_pool_with_indices(3, max_pool3d)
+max_pool1d_with_indices: Any = _max_pool_with_indices(1, max_pool1d)
+max_pool2d_with_indices: Any = _max_pool_with_indices(2, max_pool2d)
+max_pool3d_with_indices: Any = _max_pool_with_indices(3, max_pool3d)
 
 
 def _max_unpool(rank: int) -> Any:

@@ -255,7 +255,11 @@ class UntypedStorage:
     def nbytes(self) -> int:
         return self._storage.type.nbytes
 
-    size = __len__ = nbytes
+    def size(self) -> int:
+        return self._storage.type.nbytes
+
+    def __len__(self) -> int:
+        return self._storage.type.nbytes
 
     def data_ptr(self) -> int:
         return int(self._array().__array_interface__["data"][0])

@@ -47,7 +47,7 @@ class DistributedSampler(Sampler[T_co]):
         self.rank = rank
         self.epoch = 0
         self.drop_last = drop_last
-        self.num_samples = _share(len(dataset), num_replicas, drop_last)
+        self.num_samples: int = _share(len(dataset), num_replicas, drop_last)
         self.total_size = self.num_samples * num_replicas
         self.shuffle = shuffle
         self.seed = seed

@@ -17,7 +17,7 @@ class Products:
         self.allow_fp16_accumulation = False
 
 
-matmul = Products()
+matmul: Products = Products()
 _wanted = {"flash": True, "mem_efficient": True, "math": True, "cudnn": True}
 
 

@@ -95,8 +95,8 @@ class Transformer(Interpreter):
 
     def __init__(self, module: GraphModule) -> None:
         super().__init__(module)
-        self.new_graph = Graph()
-        self.tracer = TracerBase()
+        self.new_graph: Graph = Graph()
+        self.tracer: TracerBase = TracerBase()
         self.tracer.graph = self.new_graph
 
     def placeholder(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -72,17 +72,17 @@ def _comparing(function: Callable[..., Any]) -> Callable[..., Any]:
     return compare
 
 
-eq = relation("eq", _comparing(np.equal), upcast=False,
+eq: Any = relation("eq", _comparing(np.equal), upcast=False,
               emit=cheap(lambda b, x, y: b.eq(x, y)), commutative=True, doc="a == b")  # fmt: skip
-ne = relation("ne", _comparing(np.not_equal), "not_equal", upcast=False,
+ne: Any = relation("ne", _comparing(np.not_equal), "not_equal", upcast=False,
               emit=cheap(lambda b, x, y: b.ne(x, y)), commutative=True, doc="a != b")  # fmt: skip
-lt = relation("lt", _comparing(np.less), "less", upcast=False, accepts=not_complex,
+lt: Any = relation("lt", _comparing(np.less), "less", upcast=False, accepts=not_complex,
               emit=cheap(lambda b, x, y: b.lt(x, y)), doc="a < b")  # fmt: skip
-le = relation("le", _comparing(np.less_equal), "less_equal", upcast=False, accepts=not_complex,
+le: Any = relation("le", _comparing(np.less_equal), "less_equal", upcast=False, accepts=not_complex,
               emit=cheap(lambda b, x, y: b.le(x, y)), doc="a <= b")  # fmt: skip
-gt = relation("gt", _comparing(np.greater), "greater", upcast=False, accepts=not_complex,
+gt: Any = relation("gt", _comparing(np.greater), "greater", upcast=False, accepts=not_complex,
               emit=cheap(lambda b, x, y: b.gt(x, y)), doc="a > b")  # fmt: skip
-ge = relation("ge", _comparing(np.greater_equal), "greater_equal", upcast=False,
+ge: Any = relation("ge", _comparing(np.greater_equal), "greater_equal", upcast=False,
               accepts=not_complex, emit=cheap(lambda b, x, y: b.ge(x, y)),
               doc="a >= b")  # fmt: skip
 
@@ -98,22 +98,22 @@ operator("__ge__", ge)
 
 # -- logic --------------------------------------------------------------------------------------
 
-logical_and = relation("logical_and", np.logical_and,
+logical_and: Any = relation("logical_and", np.logical_and,
                        emit=cheap(lambda b, x, y: b.logical_and(b.truth(x), b.truth(y))),
                       eager_loop=True,
                        commutative=True,
                        doc="Both are nonzero.")  # fmt: skip
-logical_or = relation("logical_or", np.logical_or,
+logical_or: Any = relation("logical_or", np.logical_or,
                       emit=cheap(lambda b, x, y: b.logical_or(b.truth(x), b.truth(y))),
                       eager_loop=True,
                       commutative=True,
                       doc="At least one is nonzero.")  # fmt: skip
-logical_xor = relation("logical_xor", np.logical_xor,
+logical_xor: Any = relation("logical_xor", np.logical_xor,
                        emit=cheap(lambda b, x, y: b.logical_xor(b.truth(x), b.truth(y))),
                       eager_loop=True,
                        commutative=True,
                        doc="Exactly one is nonzero.")  # fmt: skip
-logical_not = question("logical_not", np.logical_not, inplace=True,
+logical_not: Any = question("logical_not", np.logical_not, inplace=True,
                        emit=cheap(lambda b, x: b.logical_not(b.truth(x))),
                        doc="It is zero.")  # fmt: skip
 
@@ -155,18 +155,18 @@ def _emit_right(b: Builder, x: Value, y: Value) -> Value:
     return _emit_shift(b, x, y, b.shift_right(x, y), beyond)
 
 
-bitwise_and = _bitwise("bitwise_and", np.bitwise_and, _integral,
+bitwise_and: Any = _bitwise("bitwise_and", np.bitwise_and, _integral,
                        cheap(lambda b, x, y: b.bit_and(x, y)), "Bits set in both.")  # fmt: skip
-bitwise_or = _bitwise("bitwise_or", np.bitwise_or, _integral,
+bitwise_or: Any = _bitwise("bitwise_or", np.bitwise_or, _integral,
                       cheap(lambda b, x, y: b.bit_or(x, y)), "Bits set in either.")  # fmt: skip
-bitwise_xor = _bitwise("bitwise_xor", np.bitwise_xor, _integral,
+bitwise_xor: Any = _bitwise("bitwise_xor", np.bitwise_xor, _integral,
                        cheap(lambda b, x, y: b.bit_xor(x, y)),
                        "Bits set in exactly one.")  # fmt: skip
-bitwise_left_shift = _bitwise(
+bitwise_left_shift: Any = _bitwise(
     "bitwise_left_shift", np.left_shift, _integral_not_bool, cheap(_emit_left), "a << b",
     commutative=False,
 )  # fmt: skip
-bitwise_right_shift = _bitwise(
+bitwise_right_shift: Any = _bitwise(
     "bitwise_right_shift", np.right_shift, _integral_not_bool, cheap(_emit_right), "a >> b",
     commutative=False,
 )  # fmt: skip
@@ -195,13 +195,13 @@ def _invert(self: Tensor) -> Tensor:
 
 # -- what kind of number ------------------------------------------------------------------------
 
-isnan = late_bound(
+isnan: Any = late_bound(
     question("isnan", np.isnan, emit=cheap(lambda b, x: b.is_nan(x)), doc="Not a number.")
 )
 ISNAN = row_of(isnan)
-isinf = question("isinf", np.isinf, emit=cheap(lambda b, x: b.is_inf(x)),
+isinf: Any = question("isinf", np.isinf, emit=cheap(lambda b, x: b.is_inf(x)),
                  doc="Infinite; complex numbers in either part.")  # fmt: skip
-isfinite = question("isfinite", np.isfinite, emit=cheap(lambda b, x: b.is_finite(x)),
+isfinite: Any = question("isfinite", np.isfinite, emit=cheap(lambda b, x: b.is_finite(x)),
                     doc="Neither infinite nor NaN.")  # fmt: skip
 
 
@@ -219,7 +219,7 @@ isposinf = question("isposinf", lambda x, **out: np.equal(x, np.inf, **out), acc
 isneginf = question("isneginf", lambda x, **out: np.equal(x, -np.inf, **out), accepts=not_complex,
                     emit=cheap(lambda b, x: _emit_equals(b, x, -math.inf)),
                     doc="Equal to -inf.")  # fmt: skip
-signbit = question("signbit", np.signbit, accepts=not_complex, emit=cheap(_emit_signbit),
+signbit: Any = question("signbit", np.signbit, accepts=not_complex, emit=cheap(_emit_signbit),
                    doc="Negative, or -0.0.")  # fmt: skip
 
 

@@ -50,26 +50,26 @@ def _function(name: str, evaluate: Callable[..., Any], doc: str) -> Any:
     return _named(name, public, doc)
 
 
-airy_ai = _function("airy_ai", bessel_evaluate.airy_ai, "The Airy function Ai.")
-bessel_j0 = _function("bessel_j0", bessel_evaluate.bessel_j0, "The Bessel function J0.")
-bessel_j1 = _function("bessel_j1", bessel_evaluate.bessel_j1, "The Bessel function J1.")
-bessel_y0 = _function("bessel_y0", bessel_evaluate.bessel_y0, "The Bessel function Y0.")
-bessel_y1 = _function("bessel_y1", bessel_evaluate.bessel_y1, "The Bessel function Y1.")
-modified_bessel_i0 = _function("modified_bessel_i0", evaluate.i0, "The Bessel function I0.")
-modified_bessel_i1 = _function("modified_bessel_i1", evaluate.i1, "The Bessel function I1.")
-modified_bessel_k0 = _function(
+airy_ai: Any = _function("airy_ai", bessel_evaluate.airy_ai, "The Airy function Ai.")
+bessel_j0: Any = _function("bessel_j0", bessel_evaluate.bessel_j0, "The Bessel function J0.")
+bessel_j1: Any = _function("bessel_j1", bessel_evaluate.bessel_j1, "The Bessel function J1.")
+bessel_y0: Any = _function("bessel_y0", bessel_evaluate.bessel_y0, "The Bessel function Y0.")
+bessel_y1: Any = _function("bessel_y1", bessel_evaluate.bessel_y1, "The Bessel function Y1.")
+modified_bessel_i0: Any = _function("modified_bessel_i0", evaluate.i0, "The Bessel function I0.")
+modified_bessel_i1: Any = _function("modified_bessel_i1", evaluate.i1, "The Bessel function I1.")
+modified_bessel_k0: Any = _function(
     "modified_bessel_k0", bessel_evaluate.modified_bessel_k0, "The Bessel function K0."
 )
-modified_bessel_k1 = _function(
+modified_bessel_k1: Any = _function(
     "modified_bessel_k1", bessel_evaluate.modified_bessel_k1, "The Bessel function K1."
 )
-scaled_modified_bessel_k0 = _function(
+scaled_modified_bessel_k0: Any = _function(
     "scaled_modified_bessel_k0", bessel_evaluate.scaled_modified_bessel_k0, "exp(x) * K0(x)"
 )
-scaled_modified_bessel_k1 = _function(
+scaled_modified_bessel_k1: Any = _function(
     "scaled_modified_bessel_k1", bessel_evaluate.scaled_modified_bessel_k1, "exp(x) * K1(x)"
 )
-spherical_bessel_j0 = _function(
+spherical_bessel_j0: Any = _function(
     "spherical_bessel_j0", bessel_evaluate.spherical_bessel_j0, "sin(x) / x, and 1 at 0."
 )
 
@@ -129,20 +129,20 @@ chebyshev_polynomial_v, shifted_chebyshev_polynomial_v = _chebyshev("v", "third"
 chebyshev_polynomial_w, shifted_chebyshev_polynomial_w = _chebyshev(
     "w", "fourth", lambda x: 2 * x + 1
 )
-hermite_polynomial_h = _polynomial(
+hermite_polynomial_h: Any = _polynomial(
     "hermite_polynomial_h", lambda x: 2 * x, lambda k, x, p, q: 2 * x * p - 2 * k * q,
     "The physicists' Hermite polynomial of degree ``n``.",
 )  # fmt: skip
-hermite_polynomial_he = _polynomial(
+hermite_polynomial_he: Any = _polynomial(
     "hermite_polynomial_he", lambda x: x, lambda k, x, p, q: x * p - k * q,
     "The probabilists' Hermite polynomial of degree ``n``.",
 )  # fmt: skip
-laguerre_polynomial_l = _polynomial(
+laguerre_polynomial_l: Any = _polynomial(
     "laguerre_polynomial_l", lambda x: 1 - x,
     lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1),
     "The Laguerre polynomial of degree ``n``.",
 )  # fmt: skip
-legendre_polynomial_p = _polynomial(
+legendre_polynomial_p: Any = _polynomial(
     "legendre_polynomial_p", lambda x: x,
     lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1),
     "The Legendre polynomial of degree ``n``.",

@@ -83,10 +83,10 @@ def _second_kind(order: int) -> Function:
     return function
 
 
-bessel_j0 = blockwise(_first_kind(0))
-bessel_j1 = blockwise(_first_kind(1))
-bessel_y0 = blockwise(_second_kind(0))
-bessel_y1 = blockwise(_second_kind(1))
+bessel_j0: Any = blockwise(_first_kind(0))
+bessel_j1: Any = blockwise(_first_kind(1))
+bessel_y0: Any = blockwise(_second_kind(0))
+bessel_y1: Any = blockwise(_second_kind(1))
 
 
 # -- modified, of the second kind ---------------------------------------------------------------
@@ -112,10 +112,10 @@ def _modified_second_kind(order: int, scaled: bool) -> Function:
     return function
 
 
-modified_bessel_k0 = blockwise(_modified_second_kind(0, scaled=False))
-modified_bessel_k1 = blockwise(_modified_second_kind(1, scaled=False))
-scaled_modified_bessel_k0 = blockwise(_modified_second_kind(0, scaled=True))
-scaled_modified_bessel_k1 = blockwise(_modified_second_kind(1, scaled=True))
+modified_bessel_k0: Any = blockwise(_modified_second_kind(0, scaled=False))
+modified_bessel_k1: Any = blockwise(_modified_second_kind(1, scaled=False))
+scaled_modified_bessel_k0: Any = blockwise(_modified_second_kind(0, scaled=True))
+scaled_modified_bessel_k1: Any = blockwise(_modified_second_kind(1, scaled=True))
 
 
 # -- spherical, and Airy's ----------------------------------------------------------------------
@@ -150,5 +150,5 @@ def _airy(x: Array) -> Any:
     return np.where(np.isinf(x), np.nan, found)  # as in PyTorch, on the right too
 
 
-spherical_bessel_j0 = blockwise(_spherical_j0)
-airy_ai = blockwise(_airy)
+spherical_bessel_j0: Any = blockwise(_spherical_j0)
+airy_ai: Any = blockwise(_airy)

@@ -106,13 +106,13 @@ def _ndtri(p: Array) -> Any:
     return _SQRT2 * np.where(p < 0.5, -y, y)
 
 
-erf = blockwise(_erf, single.erf)
-erfc = blockwise(_erfc, single.erfc)
-erfcx = blockwise(_erfcx)
-erfinv = blockwise(_erfinv, single.erfinv)
-ndtr = blockwise(_ndtr, single.ndtr)
-log_ndtr = blockwise(_log_ndtr)
-ndtri = blockwise(_ndtri)
+erf: Any = blockwise(_erf, single.erf)
+erfc: Any = blockwise(_erfc, single.erfc)
+erfcx: Any = blockwise(_erfcx)
+erfinv: Any = blockwise(_erfinv, single.erfinv)
+ndtr: Any = blockwise(_ndtr, single.ndtr)
+log_ndtr: Any = blockwise(_log_ndtr)
+ndtri: Any = blockwise(_ndtri)
 
 
 # -- gamma functions ----------------------------------------------------------------------------
@@ -226,10 +226,10 @@ def _zeta(s: Array, q: Array) -> Any:
     return np.where(outside, np.nan, np.where(pole | (s == 1), np.inf, total))
 
 
-lgamma = blockwise(_lgamma, single.lgamma)
-digamma = blockwise(_digamma, single.digamma)
-trigamma = blockwise(_trigamma, single.trigamma)
-zeta = blockwise(_zeta)
+lgamma: Any = blockwise(_lgamma, single.lgamma)
+digamma: Any = blockwise(_digamma, single.digamma)
+trigamma: Any = blockwise(_trigamma, single.trigamma)
+zeta: Any = blockwise(_zeta)
 
 
 def polygamma(x: Any, *, n: int) -> Any:
@@ -292,8 +292,8 @@ def _incomplete_gamma(a: Array, x: Array, upper: bool) -> Any:
     return np.where(inside, found, border)
 
 
-gammainc = blockwise(lambda a, x: _incomplete_gamma(a, x, upper=False))
-gammaincc = blockwise(lambda a, x: _incomplete_gamma(a, x, upper=True))
+gammainc: Any = blockwise(lambda a, x: _incomplete_gamma(a, x, upper=False))
+gammaincc: Any = blockwise(lambda a, x: _incomplete_gamma(a, x, upper=True))
 
 
 # -- modified Bessel functions of the first kind ------------------------------------------------
@@ -317,7 +317,7 @@ def _bessel(order: int, scaled: bool) -> Callable[[Array], Any]:
     return function
 
 
-i0 = blockwise(_bessel(0, scaled=False), single.bessel(0, scaled=False))
-i0e = blockwise(_bessel(0, scaled=True), single.bessel(0, scaled=True))
-i1 = blockwise(_bessel(1, scaled=False), single.bessel(1, scaled=False))
-i1e = blockwise(_bessel(1, scaled=True), single.bessel(1, scaled=True))
+i0: Any = blockwise(_bessel(0, scaled=False), single.bessel(0, scaled=False))
+i0e: Any = blockwise(_bessel(0, scaled=True), single.bessel(0, scaled=True))
+i1: Any = blockwise(_bessel(1, scaled=False), single.bessel(1, scaled=False))
+i1e: Any = blockwise(_bessel(1, scaled=True), single.bessel(1, scaled=True))

@@ -66,34 +66,34 @@ def _special(
 
 # -- error functions ----------------------------------------------------------------------------
 
-erf = _common(
+erf: Any = _common(
     "erf", evaluate.erf, lambda t, y, x: t * (exp(-x * x) * _TWO_OVER_SQRT_PI),
     "The integral of 2 / sqrt(pi) * exp(-x * x) from 0.",
     elementary("erf", lanes=True),
 )  # fmt: skip
-erfc = _common(
+erfc: Any = _common(
     "erfc", evaluate.erfc, lambda t, y, x: t * (exp(-x * x) * -_TWO_OVER_SQRT_PI),
     "1 - erf(x), exact where erf is near 1.", elementary("erfc"),
 )  # fmt: skip
-erfinv = _common(
+erfinv: Any = _common(
     "erfinv", evaluate.erfinv, lambda t, y, x: t * (exp(y * y) / _TWO_OVER_SQRT_PI),
     "The inverse of the error function.", elementary("erfinv", single=True),
 )  # fmt: skip
-erfcx = _special(
+erfcx: Any = _special(
     "erfcx", evaluate.erfcx, lambda t, y, x: t * (x * y * 2 - _TWO_OVER_SQRT_PI),
     "exp(x * x) * erfc(x), without underflow.",
 )  # fmt: skip
-ndtr = _special(
+ndtr: Any = _special(
     "ndtr", evaluate.ndtr, lambda t, y, x: t * (exp(x * x * -0.5) * (0.5 / math.pi) ** 0.5),
     "The distribution function of the standard normal distribution.",
     elementary("ndtr", lanes=True),
 )  # fmt: skip
-log_ndtr = _special(
+log_ndtr: Any = _special(
     "log_ndtr", evaluate.log_ndtr,
     lambda t, y, x: t * (math.sqrt(2 / math.pi) / erfcx(x * -math.sqrt(0.5))),
     "log(ndtr(x)), also far to the left.",
 )  # fmt: skip
-ndtri = _special(
+ndtri: Any = _special(
     "ndtri", evaluate.ndtri, lambda t, y, x: t * (exp(y * y * 0.5) * math.sqrt(2 * math.pi)),
     "The inverse of ndtr.",
 )  # fmt: skip
@@ -110,10 +110,10 @@ def _polygamma_slope(t: Tensor, y: Tensor, x: Tensor, *, n: int) -> Any:
     return t * polygamma(n + 1, x)
 
 
-digamma = _common("digamma", evaluate.digamma, _digamma_slope, "The slope of lgamma.",
+digamma: Any = _common("digamma", evaluate.digamma, _digamma_slope, "The slope of lgamma.",
                   elementary("digamma", single=True))  # fmt: skip
 POLYGAMMA = _row("polygamma", evaluate.polygamma, _polygamma_slope, "A slope of digamma.", ITERATED)
-lgamma = _common("lgamma", evaluate.lgamma, lambda t, y, x: t * digamma(x),
+lgamma: Any = _common("lgamma", evaluate.lgamma, lambda t, y, x: t * digamma(x),
                  "The logarithm of the absolute value of the gamma function.",
                  elementary("lgamma", single=True))  # fmt: skip
 
@@ -200,10 +200,10 @@ def _i1e_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
     return t * where(zero, 0.5, i0e(x) - y * (sign(x) + 1 / where(zero, 1, x)))
 
 
-i0 = _common("i0", evaluate.i0, _i0_slope, "The Bessel function I0.")
-i0e = _special("i0e", evaluate.i0e, _i0e_slope, "exp(-|x|) * I0(x)")
-i1 = _special("i1", evaluate.i1, _i1_slope, "The Bessel function I1.")
-i1e = _special("i1e", evaluate.i1e, _i1e_slope, "exp(-|x|) * I1(x)")
+i0: Any = _common("i0", evaluate.i0, _i0_slope, "The Bessel function I0.")
+i0e: Any = _special("i0e", evaluate.i0e, _i0e_slope, "exp(-|x|) * I0(x)")
+i1: Any = _special("i1", evaluate.i1, _i1_slope, "The Bessel function I1.")
+i1e: Any = _special("i1e", evaluate.i1e, _i1e_slope, "exp(-|x|) * I1(x)")
 
 
 # -- relatives of the logarithm and the sine ----------------------------------------------------
@@ -220,7 +220,7 @@ def _emit_sinc(b: Builder, x: Value) -> Value:
     return b.choose(b.eq(x, b.number(0)), b.number(1), b.div(b.math("sin", angle), angle))
 
 
-sinc = _common("sinc", lambda x: np.sinc(x), _sinc_slope, "sin(pi x) / (pi x), and 1 at 0.",
+sinc: Any = _common("sinc", lambda x: np.sinc(x), _sinc_slope, "sin(pi x) / (pi x), and 1 at 0.",
                expensive(_emit_sinc))  # fmt: skip
 
 
@@ -254,7 +254,7 @@ def _emit_entr(b: Builder, x: Value) -> Value:
     return b.choose(b.eq(x, zero), zero, value)
 
 
-entr = _special("entr", _entr_eval, lambda t, y, x: t * (-log(x) - 1),
+entr: Any = _special("entr", _entr_eval, lambda t, y, x: t * (-log(x) - 1),
                 "-x * log(x): 0 at 0, -inf below.", expensive(_emit_entr))  # fmt: skip
 
 
