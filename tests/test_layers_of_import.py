@@ -21,7 +21,8 @@ LAYERS: list[tuple[str, ...]] = [
     ("memory",),
     ("core", "return_types", "interop"),
     ("ops",),
-    ("fft", "linalg", "special", "random", "backends"),
+    ("fft", "linalg", "special", "random", "quasirandom", "backends"),
+    ("masked", "signal"),
     ("autograd", "func"),
     ("compiler",),
     ("utils", "amp", "array_api", "multiprocessing"),
@@ -29,7 +30,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("cuda", "cpu"),
     ("sparse", "nested"),
     ("nn",),
-    ("jit", "_dynamo", "overrides", "types", "storage", "futures", "xpu", "_tensor", "_foreach"),
+    ("jit", "_dynamo", "overrides", "types", "storage", "xpu", "_tensor", "_foreach"),
     (
         "__config__",
         "__future__",

@@ -62,6 +62,23 @@ class save_on_cpu(saved_tensors_hooks):  # noqa: N801 - PyTorch's spelling
         super().__init__(lambda t: t.detach().clone(), lambda t: t)
 
 
+class allow_mutation_on_saved_tensors(save_on_cpu):  # noqa: N801 - PyTorch's spelling
+    """Within it, tensors that were kept for backward may be written: what is kept are copies."""
+
+    def __enter__(self) -> Any:
+        super().__enter__()
+        return self
+
+    def clear(self) -> None:
+        """Copies belong to the graph and are freed with it."""
+
+
+def increment_version(tensor: Tensor | Sequence[Tensor]) -> None:
+    """Count a write that went around the engine, so that backward notices it."""
+    for written in (tensor,) if isinstance(tensor, Tensor) else tensor:
+        written._storage.version += 1
+
+
 class disable_saved_tensors_hooks:  # noqa: N801 - PyTorch's spelling
     """Within it, saved-value hooks are an error with the given message."""
 

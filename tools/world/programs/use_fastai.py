@@ -20,5 +20,6 @@ with learner.no_bar(), learner.no_logging():
     learner.fit_one_cycle(3, 1e-2)
     predictions, _ = learner.get_preds()
 values = [list(map(float, row)) for row in learner.recorder.values]
-assert values[-1][0] < values[0][0]
-print(json.dumps([values, predictions.flatten().tolist()]))
+losses = [float(loss) for loss in learner.recorder.losses]
+assert losses[-1] < losses[0]
+print(json.dumps([values, losses, predictions.flatten().tolist()]))

@@ -120,7 +120,7 @@ HOMES = {
     "torch.utils.data.dataloader._BaseDataLoaderIter":
         "evergrad.utils.data._utils.iterators:BaseIterator",
     "torch.utils.data.dataloader._SingleProcessDataLoaderIter":
-        "evergrad.utils.data._utils.iterators:SingleProcessIterator",
+        "evergrad.as_torch.definitions:SingleProcessLoaderIterator",
     "torch.utils.data.dataloader._MultiProcessingDataLoaderIter":
         "evergrad.utils.data._utils.iterators:MultiProcessIterator",
     "torch.utils.data.dataloader._DatasetKind": "evergrad.as_torch.definitions:DatasetKind",
