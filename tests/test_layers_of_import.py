@@ -35,6 +35,7 @@ LAYERS: list[tuple[str, ...]] = [
         "__config__",
         "__future__",
         "_C",
+        "_aten",
         "_classes",
         "_jit_internal",
         "_operators",

@@ -209,6 +209,7 @@ _LAZY = {
         "sym_sqrt",
         "sym_sum",
     ),
+    "_aten": ("_native_batch_norm_legit", "_segment_reduce"),
     "futures": ("Future",),
     "io": ("load", "save"),
     "nn.native": (

@@ -18,7 +18,7 @@ from typing import Any
 import evergrad
 from evergrad import _operators
 
-_TESTING = "torch.testing._internal"
+_TESTING = "torch.testing"
 _NAMESPACES = (
     "", "nn.functional", "linalg", "fft", "special", "masked", "signal.windows", "sparse",
     "_C._nn", "Tensor",
@@ -34,7 +34,7 @@ def op_db() -> list[Any]:
         stand_in = ModuleType("expecttest")
         stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
         sys.modules["expecttest"] = stand_in
-    found = import_module(f"{_TESTING}.common_methods_invocations").op_db
+    found = import_module(f"{_TESTING}._internal.common_methods_invocations").op_db
     return [op for op in found if not op.name.startswith("jiterator")]
 
 
@@ -80,7 +80,9 @@ class Translator:
             return evergrad.device(str(value))
         if isinstance(value, torch.Generator):
             return evergrad.Generator().manual_seed(value.initial_seed())
-        if isinstance(value, torch.Size) or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        if isinstance(value, torch.Size) or (
+            isinstance(value, tuple) and hasattr(value, "_fields")
+        ):
             return tuple(map(self, value))
         if isinstance(value, (list, tuple)):
             return type(value)(map(self, value))
@@ -89,7 +91,9 @@ class Translator:
         if isinstance(value, ModuleType):
             return self.module(value)
         if hasattr(value, "full_name"):  # an entry of the database itself
-            return self(value.op)
+            return value
+        if isinstance(value, torch.nn.Module):
+            return getattr(evergrad.nn, type(value).__name__)()
         return self.function(value) if callable(value) else value
 
     def module(self, module: ModuleType) -> Any:
@@ -150,7 +154,7 @@ class Translator:
         if plain.is_conj() or plain.is_neg() or plain._is_zerotensor():
             plain = plain.resolve_conj().resolve_neg().clone()
         whole = torch.empty(0, dtype=value.dtype).set_(plain.untyped_storage())
-        raw = bytearray(bytes(plain.untyped_storage()))[: whole.numel() * value.element_size()]
+        raw = bytearray(whole.view(torch.uint8).numpy().tobytes() if whole.numel() else b"")
         made = evergrad.empty(0, dtype=kind)
         if raw:
             made = evergrad.frombuffer(raw, dtype=kind).clone()

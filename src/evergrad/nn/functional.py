@@ -143,6 +143,7 @@ from evergrad.ops.rows.elementwise.trigonometry import tanh
 from evergrad.ops.rows.indexing.functions import one_hot
 from evergrad.ops.rows.matmul import linear
 from evergrad.ops.rows.movement.rearrange import channel_shuffle, pixel_shuffle, pixel_unshuffle
+from evergrad.ops.surface.public import accepting_out
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
@@ -174,3 +175,9 @@ __all__ = [
 # Functions that state a policy look at autocast's mode; the others stay as they are.
 for _name in __all__:
     globals()[_name] = under_autocast(globals()[_name])
+# PyTorch's native functions among them.
+for _name in (
+    "avg_pool2d", "avg_pool3d", "gelu", "hardshrink", "linear", "logsigmoid", "softplus",
+    "softshrink",
+):  # fmt: skip
+    globals()[_name] = accepting_out(globals()[_name])

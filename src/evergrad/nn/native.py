@@ -11,7 +11,7 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
-from evergrad.ops.surface.public import FUNCTIONS
+from evergrad.ops.surface.public import FUNCTIONS, accepting_out
 
 _REDUCTIONS = ("none", "mean", "sum")
 _INTERPOLATIONS = ("bilinear", "nearest", "bicubic")
@@ -196,9 +196,7 @@ def embedding_bag(
     return found, bags, ends - starts, starts.new_empty(0)
 
 
-def embedding_renorm_(
-    input: Tensor, indices: Tensor, max_norm: float, norm_type: float
-) -> Tensor:
+def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
     """Shorten, in place, the rows that are looked up and longer than ``max_norm``."""
     F.embedding(indices, input, max_norm=max_norm, norm_type=norm_type)
     return input
@@ -221,7 +219,7 @@ def native_layer_norm(
     """Layer normalization, the mean and one over the standard deviation."""
     dims = tuple(range(input.ndim - len(normalized_shape), input.ndim))
     found = F.layer_norm(input, tuple(normalized_shape), weight, bias, eps)
-    return found, *_statistics(input, dims, eps, True)
+    return found, *_statistics(input.detach(), dims, eps, True)
 
 
 def native_group_norm(
@@ -230,21 +228,20 @@ def native_group_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Group normalization, the mean and one over the standard deviation of each group."""
     found = F.group_norm(input, group, weight, bias, eps)
-    return found, *_statistics(input.reshape(N, group, -1), (2,), eps, False)
+    return found, *_statistics(input.reshape(N, group, C // group * HxW), (2,), eps, False)
 
 
+@accepting_out
 def native_batch_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
     running_var: Tensor | None, training: bool, momentum: float, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Batch normalization, the mean and one over the standard deviation in training."""
-    found = F.batch_norm(
-        input, running_mean, running_var, weight, bias, training, momentum, eps
-    )
+    found = F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if not training:
         return found, input.new_empty(0), input.new_empty(0)
     dims = (0, *range(2, input.ndim))
-    return found, *_statistics(input, dims, eps, False)
+    return found, *_statistics(input.detach(), dims, eps, False)
 
 
 def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,8 @@ from evergrad.core.tensor import Tensor
 from evergrad.nn import functional, native
 from evergrad.ops.surface.public import FUNCTIONS
 
+from ._aten import OPERATORS
+
 
 class OpOverloadPacket:
     """A function with its overloads as attributes, all of which are the function."""
@@ -52,8 +54,8 @@ class _Namespace(ModuleType):
 
 def _aten(name: str) -> Callable[..., Any] | None:
     for found in (
-        FUNCTIONS.get(name), getattr(native, name, None), getattr(functional, name, None),
-        getattr(Tensor, name, None),
+        OPERATORS.get(name), FUNCTIONS.get(name), getattr(native, name, None),
+        getattr(functional, name, None), getattr(Tensor, name, None),
     ):  # fmt: skip
         if callable(found):
             return found

@@ -24,9 +24,7 @@ def _check(input: Tensor, linear_weight: Tensor, linear_bias: Tensor | None) -> 
         )
     shape = tuple(linear_weight.shape[:-1])
     if linear_bias is not None and tuple(linear_bias.shape) != shape:
-        raise RuntimeError(
-            f"expected linear_bias shape {shape}, got {tuple(linear_bias.shape)}"
-        )
+        raise RuntimeError(f"expected linear_bias shape {shape}, got {tuple(linear_bias.shape)}")
     if linear_weight.ndim > 2 and input.ndim == 1:
         raise RuntimeError(
             f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} "

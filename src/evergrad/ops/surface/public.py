@@ -60,7 +60,7 @@ def expose(
                 continue  # a private name only carries the public ones
             form = under_autocast(public)
             if function:
-                _add_function(name, _accepting_out(form) if out else form, into)
+                _add_function(name, accepting_out(form) if out else form, into)
             if method:
                 setattr(Tensor, name, form)
             if inplace:
@@ -87,7 +87,7 @@ def expose_op(
     function.__doc__ = op.doc
     function.row = op  # type: ignore[attr-defined]
     for name in names:
-        _add_function(name, _accepting_out(function))
+        _add_function(name, accepting_out(function))
         setattr(Tensor, name, function)
         if inplace:
             setattr(Tensor, name + "_", _direct_in_place(op, name))
@@ -148,7 +148,9 @@ def _accepting_numpy_names(function: Callable[..., Any]) -> Callable[..., Any]:
     return renamed
 
 
-def _accepting_out(function: Callable[..., Any]) -> Callable[..., Any]:
+def accepting_out(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with a keyword ``out``: the tensor, or tensors, that get the result."""
+
     @functools.wraps(function)
     def with_out(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         if out is None:
@@ -291,6 +293,6 @@ def operator(
 
 
 __all__ = [
-    "FUNCTIONS", "NUMBERS", "as_operand", "bind", "cast", "expose", "expose_op", "operator",
+    "FUNCTIONS", "NUMBERS", "accepting_out", "as_operand", "bind", "cast", "expose", "expose_op", "operator",
     "resize", "row_of", "write_out",
 ]  # fmt: skip

@@ -392,6 +392,8 @@ def ormqr(
     input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False
 ) -> Tensor:
     """``input3`` times the whole Q of a QR factorization in the form ``geqrf`` leaves it."""
+    if input.ndim < 2 or input3.ndim < 2:
+        raise RuntimeError("torch.ormqr: input must have at least 2 dimensions.")
     tau = unsqueeze(input2, -1)
     if left:
         return bind(ORMQR, input, tau, input3, adjoint=bool(transpose))  # type: ignore[no-any-return]
