@@ -8,10 +8,10 @@ from typing import Any
 from evergrad.distributed.work import Future
 
 
-def collect_all(futures: Sequence[Future[Any]]) -> Future[Any]:
+def collect_all(futures: Sequence[Future]) -> Future:
     """A future of the list of futures, complete when all of them are."""
 
-    def compute() -> list[Future[Any]]:
+    def compute() -> list[Future]:
         for future in futures:
             future.wait()
         return list(futures)
@@ -19,7 +19,7 @@ def collect_all(futures: Sequence[Future[Any]]) -> Future[Any]:
     return Future(compute)
 
 
-def wait_all(futures: Sequence[Future[Any]]) -> list[Any]:
+def wait_all(futures: Sequence[Future]) -> list[Any]:
     """The values of all futures."""
     return [future.wait() for future in futures]
 

@@ -113,7 +113,7 @@ def prod(
     values = _selected("prod", input, mask, 1).to(_summed_dtype(input, dtype))
     for d in reversed(_all_dims(dim, input.ndim)):
         values = values.prod(dim=d, keepdim=bool(keepdim))
-    return values
+    return values  # type: ignore[no-any-return]
 
 
 def cumsum(
@@ -192,7 +192,7 @@ def mean(
             f"complex dtype. Got: {chosen}"
         )
     total = sum(input, dim, keepdim=keepdim, dtype=chosen, mask=mask)
-    return total / _count(input, dim, bool(keepdim), mask)  # type: ignore[no-any-return]
+    return total / _count(input, dim, bool(keepdim), mask)
 
 
 def median(

@@ -1,5 +1,7 @@
 """Ops of PyTorch's database that are not replayed, or differ, each with the reason."""
 
+_TIES = "which of several equal elements comes first is not determined"
+
 # Private operators of PyTorch's own compilers and sharded training, which programs do not call.
 EXCEPTIONS = {
     "_batch_norm_with_update": "private: reserves memory of cuDNN",
@@ -13,6 +15,12 @@ EXCEPTIONS = {
     "histogramdd": "the edges are a tuple, which out= cannot have",
     "as_strided_scatter": "an overwritten element has no gradient; PyTorch gives it one",
     "torch.ops.aten._safe_softmax.default": "second derivatives are 0 where PyTorch's are NaN",
+    "argsort": _TIES,
+    "kthvalue": _TIES,
+    "sort": _TIES,
+    "topk": _TIES,
+    "matrix_exp": "in bfloat16 PyTorch's squaring overflows earlier",
+    "sinc": "not of complex numbers",
     "chalf": "complex32 is a name and a storage type; NumPy has no arithmetic for it",
     "cholesky_inverse": "only the triangle that is read has a gradient; PyTorch fills both",
     "cholesky_solve": "only the triangle that is read has a gradient; PyTorch fills both",

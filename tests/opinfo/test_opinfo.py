@@ -6,6 +6,7 @@ What differs is in :mod:`.exceptions`, with reasons.
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from .exceptions import EXCEPTIONS, LOOSE_ERRORS
 from .replay import Replay
 
 ALL = frozenset(("gradient", "out", "in-place"))
-PLAIN = frozenset(("out", "in-place"))
+TYPES = ["float32", "bfloat16", "int64", "bool", "complex64", "complex128"]
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,11 @@ def unexpected(replay: Replay, allowed: dict[str, str]) -> str:
     return "\n".join(lines)
 
 
+def draws_numbers(op: Any) -> bool:
+    """Whether an op sets its seed itself, which is a side effect when it is compiled."""
+    return "wrapper_set_seed" in getattr(getattr(op.op, "__code__", None), "co_names", ())
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", range(4))
 def test_float64(one_thread: ModuleType, part: int) -> None:
@@ -44,12 +50,11 @@ def test_float64(one_thread: ModuleType, part: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", ["float32", "bfloat16", "int64", "bool", "complex128"])
+@pytest.mark.parametrize("kind", TYPES)
 def test_other_types(one_thread: ModuleType, kind: str) -> None:
-    """Values in other element types, of every third op."""
+    """Values in other element types, of every sixth op."""
     replay = Replay(one_thread, 1)
-    for op in replay.ops(kind, every=3, first=["bfloat16", "int64"].index(kind) + 1
-                         if kind in ("bfloat16", "int64") else 0):  # fmt: skip
+    for op in replay.ops(kind, every=6, first=TYPES.index(kind)):
         replay.replay(op, kind, frozenset())
     assert not unexpected(replay, EXCEPTIONS)
 
@@ -58,9 +63,9 @@ def test_other_types(one_thread: ModuleType, kind: str) -> None:
 def test_errors(one_thread: ModuleType) -> None:
     """What PyTorch refuses is refused."""
     replay = Replay(one_thread, 1)
-    for op in replay.ops("float32"):
+    for op in replay.ops("float32", every=3):
         replay.errors(op)
-    assert replay.counts["error"] > 300
+    assert replay.counts["error"] > 100
     assert not unexpected(replay, EXCEPTIONS | LOOSE_ERRORS)
 
 
@@ -69,7 +74,8 @@ def test_compiled(one_thread: ModuleType) -> None:
     """Compiled, every fifteenth op."""
     replay = Replay(one_thread, 1)
     for op in replay.ops("float32", every=15, first=7):
-        replay.replay(op, "float32", frozenset(("compiled",)))
+        if not draws_numbers(op):
+            replay.replay(op, "float32", frozenset(("compiled",)))
     assert replay.counts["compiled"] > 20
     assert not unexpected(replay, EXCEPTIONS)
 

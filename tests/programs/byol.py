@@ -22,7 +22,7 @@ def train(steps=8):
         with torch.no_grad():
             goals = F.normalize(slow(b), dim=-1), F.normalize(slow(a), dim=-1)
         found = [F.normalize(predict(online(v)), dim=-1) for v in (a, b)]
-        loss = sum(2 - 2 * (f * g).sum(-1).mean() for f, g in zip(found, goals))
+        loss = sum(2 - 2 * (f * g).sum(-1).mean() for f, g in zip(found, goals, strict=True))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

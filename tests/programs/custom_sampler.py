@@ -31,7 +31,7 @@ class ByLength(Sampler):
 
 
 def pad(rows):
-    walks, labels = zip(*rows)
+    walks, labels = zip(*rows, strict=True)
     return pad_sequence(walks, batch_first=True), torch.stack(labels)
 
 

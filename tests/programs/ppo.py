@@ -23,7 +23,7 @@ def collect(actor, critic, count=8, steps=10):
             rows.append((state, push, choice.log_prob(push), reward, critic(state).squeeze(-1)))
             state = following
         last = critic(state).squeeze(-1)
-    return [torch.stack(column) for column in zip(*rows)], last
+    return [torch.stack(column) for column in zip(*rows, strict=True)], last
 
 
 def advantages(rewards, values, last, gamma=0.95, smooth=0.9):

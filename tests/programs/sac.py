@@ -50,13 +50,13 @@ def train(steps=8):
         least = torch.min(*(c(torch.cat([state, chosen], -1)) for c in critics))
         actor_loss = (temperature.exp().detach() * log - least).mean()
         heat_loss = -(temperature * (log.detach() - 1.0)).mean()
-        for optimizer, loss in zip(optimizers, (actor_loss, critic_loss, heat_loss)):
+        for optimizer, loss in zip(optimizers, (actor_loss, critic_loss, heat_loss), strict=True):
             optimizer.zero_grad()
             loss.backward(inputs=[p for g in optimizer.param_groups for p in g["params"]])
         for optimizer in optimizers:
             optimizer.step()
         with torch.no_grad():
-            for slow, fast in zip(targets.parameters(), critics.parameters()):
+            for slow, fast in zip(targets.parameters(), critics.parameters(), strict=True):
                 slow.lerp_(fast, 0.1)
         losses += [critic_loss.item(), actor_loss.item(), heat_loss.item()]
     return losses

@@ -6,14 +6,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-TEXT = "the cat sat on the mat the dog sat on the log the cat saw the dog on the mat".split()
+TEXT = "the cat sat on the mat the dog sat on the log the cat saw the dog on the mat"
 
 
 def train(epochs=4):
     torch.manual_seed(15)
-    words = sorted(set(TEXT))
+    text = TEXT.split()
+    words = sorted(set(text))
     number = {word: i for i, word in enumerate(words)}
-    ids = [number[word] for word in TEXT]
+    ids = [number[word] for word in text]
     pairs = torch.tensor(
         [
             (ids[i], ids[j])

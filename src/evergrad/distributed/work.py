@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from types import GenericAlias
+from typing import Any
 
 from evergrad.distributed.progress import Engine, Task
-
-T = TypeVar("T")
 
 
 def seconds(timeout: Any, default: float) -> float:
@@ -67,15 +66,17 @@ class Work:
         return Future(self.result)
 
 
-class Future(Generic[T]):
+class Future:
     """A value that is set once, or computed by the first wait for it."""
+
+    __class_getitem__ = classmethod(GenericAlias)  # Future[Tensor], in annotations
 
     def __init__(self, compute: Callable[[], Any] | None = None, *, devices: Any = None) -> None:
         self._compute = compute
         self._value: Any = None
         self._error: BaseException | None = None
         self._done = False
-        self._callbacks: list[Callable[[Future[T]], None]] = []
+        self._callbacks: list[Callable[[Future], None]] = []
 
     def wait(self) -> Any:
         if not self._done:
@@ -105,14 +106,14 @@ class Future(Generic[T]):
     def done(self) -> bool:
         return self._done
 
-    def add_done_callback(self, callback: Callable[[Future[T]], None]) -> None:
+    def add_done_callback(self, callback: Callable[[Future], None]) -> None:
         """Call the function with this future once it has a value."""
         if self._done:
             callback(self)
         else:
             self._callbacks.append(callback)
 
-    def then(self, function: Callable[[Future[T]], Any]) -> Future[Any]:
+    def then(self, function: Callable[[Future], Any]) -> Future:
         """A future of what ``function`` makes of this one."""
 
         def compute() -> Any:

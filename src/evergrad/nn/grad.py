@@ -20,7 +20,7 @@ def _by_input(convolve: _Function, name: str) -> _Function:
     ) -> Tensor:  # fmt: skip
         point = zeros(*input_size, dtype=weight.dtype).requires_grad_()
         out = convolve(point, weight.detach(), None, stride, padding, dilation, groups)
-        return grad([out], [point], [grad_output])[0]  # type: ignore[no-any-return]
+        return grad([out], [point], [grad_output])[0]
 
     derivative.__name__ = derivative.__qualname__ = name
     derivative.__doc__ = f"The derivative of ``{name.partition('_')[0]}`` by an input of that size."
@@ -34,7 +34,7 @@ def _by_weight(convolve: _Function, name: str) -> _Function:
     ) -> Tensor:  # fmt: skip
         point = zeros(*weight_size, dtype=input.dtype).requires_grad_()
         out = convolve(input.detach(), point, None, stride, padding, dilation, groups)
-        return grad([out], [point], [grad_output])[0]  # type: ignore[no-any-return]
+        return grad([out], [point], [grad_output])[0]
 
     derivative.__name__ = derivative.__qualname__ = name
     derivative.__doc__ = f"The derivative of ``{name.partition('_')[0]}`` by a weight of that size."

@@ -209,7 +209,8 @@ def _statistics(input: Tensor, dims: Any, eps: float, keepdim: bool) -> tuple[Te
     """The mean and one over the standard deviation."""
     x = input.float() if input.dtype.itemsize < 4 else input
     mean = x.mean(dims, keepdim=keepdim)
-    return mean, (x.var(dims, unbiased=False, keepdim=keepdim) + eps).rsqrt()
+    inverse = (x.var(dims, unbiased=False, keepdim=keepdim) + eps).rsqrt()
+    return mean.to(input.dtype), inverse.to(input.dtype)
 
 
 def native_layer_norm(

@@ -1,4 +1,4 @@
-"""Recurrent layers and cells as functions of their weights: ``evergrad.lstm``, ``evergrad.gru_cell``.
+"""Recurrent layers and cells as functions of their weights: ``evergrad.lstm`` and its kin.
 
 PyTorch's two forms: a padded batch with ``batch_first``, and the rows of a packed sequence with
 ``batch_sizes``.
@@ -50,7 +50,7 @@ def stacked_layers(
 def _split_weights(params: Sequence[Tensor], has_biases: bool, has_projections: bool) -> list[Any]:
     """The flat list of weights, by layer and direction."""
     size = 2 + 2 * has_biases + has_projections
-    rows = [list(params[i : i + size]) for i in range(0, len(params), size)]
+    rows: list[list[Any]] = [list(params[i : i + size]) for i in range(0, len(params), size)]
     for row in rows:
         projection = row.pop() if has_projections else None
         row += [None] * (4 - len(row)) + [projection]
@@ -83,7 +83,7 @@ def _packed(
     return stacked_layers(kind, data, course, hx, weights, 1 + bidirectional, share)
 
 
-def lstm(input: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
+def lstm(input: Tensor, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Layers of long short-term memory: outputs, last hidden state, last cell state.
 
     ``lstm(input, (h, c), params, has_biases, num_layers, dropout, train, bidirectional,
@@ -92,24 +92,22 @@ def lstm(input: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tens
     if isinstance(args[0], Tensor):
         sizes, hx, params, *rest = args
         has_projections = len(hx) == 2 and hx[0].shape[2] != hx[1].shape[2]
-        output, last = _packed("lstm", input, sizes, tuple(hx), params, *rest, **kwargs,
-                               has_projections=has_projections)  # fmt: skip
+        output, last = _packed("lstm", input, sizes, tuple(hx), params, *rest, has_projections)
     else:
         hx, params, *rest = args
         has_projections = hx[0].shape[2] != hx[1].shape[2]
-        output, last = _padded("lstm", input, tuple(hx), params, *rest, **kwargs,
-                               has_projections=has_projections)  # fmt: skip
+        output, last = _padded("lstm", input, tuple(hx), params, *rest, has_projections)
     return output, last[0], last[1]
 
 
 def _layers_of(kind: str, name: str, doc: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    def layers(input: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def layers(input: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
         if isinstance(args[1], Tensor):
             sizes, hx, *rest = args
-            output, last = _packed(kind, input, sizes, (hx,), *rest, **kwargs)
+            output, last = _packed(kind, input, sizes, (hx,), *rest)
         else:
             hx, *rest = args
-            output, last = _padded(kind, input, (hx,), *rest, **kwargs)
+            output, last = _padded(kind, input, (hx,), *rest)
         return output, last[0]
 
     layers.__name__ = layers.__qualname__ = name

@@ -3,9 +3,9 @@
 import json
 
 import torch
+from datasets.table import InMemoryTable
 
 from datasets import Dataset
-from datasets.table import InMemoryTable
 
 columns = {"x": [[float(i), i / 2] for i in range(10)], "y": list(range(10))}
 data = Dataset(InMemoryTable.from_pydict(columns), fingerprint="numbers")

@@ -1,4 +1,4 @@
-"""Private operators of PyTorch that its own decompositions and tests call, in evergrad's functions."""
+"""Private operators of PyTorch that its decompositions call, in evergrad's functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def _native_batch_norm_legit(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``native_batch_norm``, whose running statistics may be left out."""
     running = () if len(rest) + len(kwargs) > 3 else (None, None)
-    return native.native_batch_norm(input, weight, bias, *running, *rest, **kwargs)
+    found: tuple[Tensor, Tensor, Tensor] = native.native_batch_norm(
+        input, weight, bias, *running, *rest, **kwargs
+    )
+    return found
 
 
 def slice_(
@@ -33,7 +36,7 @@ def slice_(
     """A view of every ``step``-th element of a dimension."""
     places: list[Any] = [slice(None)] * input.ndim
     places[dim] = slice(start, end, step)
-    return input[tuple(places)]  # type: ignore[no-any-return]
+    return input[tuple(places)]
 
 
 def _safe_softmax(self: Tensor, dim: int, dtype: Any = None) -> Tensor:

@@ -52,7 +52,7 @@ class _Namespace(ModuleType):
         return made
 
 
-def _aten(name: str) -> Callable[..., Any] | None:
+def _aten(name: str) -> Any:
     for found in (
         OPERATORS.get(name), FUNCTIONS.get(name), getattr(native, name, None),
         getattr(functional, name, None), getattr(Tensor, name, None),

@@ -86,4 +86,4 @@ def _divided(found: Tensor, sizes: Tensor, axis: int, empty: Any) -> Tensor:
     sizes = sizes.reshape(*sizes.shape, *(1,) * (found.ndim - axis - 1))
     divided = found / sizes.clamp(min=1).to(found.dtype)
     other = full((), empty, dtype=found.dtype)
-    return where(sizes > 0, divided, other)  # type: ignore[no-any-return]
+    return where(sizes > 0, divided, other)

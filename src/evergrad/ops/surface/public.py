@@ -293,6 +293,6 @@ def operator(
 
 
 __all__ = [
-    "FUNCTIONS", "NUMBERS", "accepting_out", "as_operand", "bind", "cast", "expose", "expose_op", "operator",
-    "resize", "row_of", "write_out",
+    "FUNCTIONS", "NUMBERS", "accepting_out", "as_operand", "bind", "cast", "expose", "expose_op",
+    "operator", "resize", "row_of", "write_out",
 ]  # fmt: skip

@@ -274,7 +274,7 @@ def empty_permuted(
     for dim in reversed(order):
         strides[dim] = step
         step *= max(shape[dim], 1)
-    return empty_strided(shape, strides, dtype=dtype, device=device, requires_grad=requires_grad)  # type: ignore[no-any-return]
+    return empty_strided(shape, strides, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @expose(function=False)

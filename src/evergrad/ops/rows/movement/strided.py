@@ -228,7 +228,7 @@ def _strided(base: Tensor, size: Shape, stride: Shape, offset: int) -> Tensor:
 
 
 def _covers(input: Tensor, offset: int, span: int) -> bool:
-    """Whether a leaf that is itself a view spans what is asked for, so that it gets the gradient."""
+    """Whether a leaf that is itself a view spans the new view, and so gets its gradient."""
     if not input.requires_grad or input._view is None or input._view.base is not None:
         return False
     start = input.storage_offset()
