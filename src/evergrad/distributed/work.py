@@ -69,7 +69,7 @@ class Work:
 class Future:
     """A value that is set once, or computed by the first wait for it."""
 
-    __class_getitem__ = classmethod(GenericAlias)  # Future[Tensor], in annotations
+    __class_getitem__: Any = classmethod(GenericAlias)  # Future[Tensor], in annotations
 
     def __init__(self, compute: Callable[[], Any] | None = None, *, devices: Any = None) -> None:
         self._compute = compute

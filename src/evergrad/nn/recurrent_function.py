@@ -47,8 +47,9 @@ def stacked_layers(
     return x, tuple(stack(parts) for parts in zip(*lasts, strict=True))
 
 
-def _split_weights(params: Sequence[Tensor], has_biases: bool, has_projections: bool) -> list[Any]:
-    """The flat list of weights, by layer and direction."""
+def _split_weights(params: Sequence[Tensor], has_biases: bool, hx: State) -> list[Any]:
+    """The flat list of weights, by layer and direction; states of two widths have projections."""
+    has_projections = len(hx) == 2 and hx[0].shape[2] != hx[1].shape[2]
     size = 2 + 2 * has_biases + has_projections
     rows: list[list[Any]] = [list(params[i : i + size]) for i in range(0, len(params), size)]
     for row in rows:
@@ -60,10 +61,9 @@ def _split_weights(params: Sequence[Tensor], has_biases: bool, has_projections: 
 def _padded(
     kind: str, input: Tensor, hx: State, params: Sequence[Tensor], has_biases: bool,
     num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
-    has_projections: bool = False,
 ) -> tuple[Tensor, State]:  # fmt: skip
     x = input.transpose(0, 1) if batch_first else input
-    weights = _split_weights(params, has_biases, has_projections)
+    weights = _split_weights(params, has_biases, hx)
     course = Course((x.shape[1],) * x.shape[0])
     share = dropout if train else 0.0
     rows = x.flatten(0, 1)
@@ -75,9 +75,8 @@ def _padded(
 def _packed(
     kind: str, data: Tensor, batch_sizes: Tensor, hx: State, params: Sequence[Tensor],
     has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool,
-    has_projections: bool = False,
 ) -> tuple[Tensor, State]:  # fmt: skip
-    weights = _split_weights(params, has_biases, has_projections)
+    weights = _split_weights(params, has_biases, hx)
     course = Course(tuple(int(n) for n in batch_sizes.tolist()))
     share = dropout if train else 0.0
     return stacked_layers(kind, data, course, hx, weights, 1 + bidirectional, share)
@@ -91,12 +90,10 @@ def lstm(input: Tensor, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
     """
     if isinstance(args[0], Tensor):
         sizes, hx, params, *rest = args
-        has_projections = len(hx) == 2 and hx[0].shape[2] != hx[1].shape[2]
-        output, last = _packed("lstm", input, sizes, tuple(hx), params, *rest, has_projections)
+        output, last = _packed("lstm", input, sizes, tuple(hx), params, *rest)
     else:
         hx, params, *rest = args
-        has_projections = hx[0].shape[2] != hx[1].shape[2]
-        output, last = _padded("lstm", input, tuple(hx), params, *rest, has_projections)
+        output, last = _padded("lstm", input, tuple(hx), params, *rest)
     return output, last[0], last[1]
 
 
