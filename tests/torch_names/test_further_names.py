@@ -143,12 +143,12 @@ def test_writes_through_data() -> None:
 
     with pytest.raises(SavedValueError, match="set_data_writes_counted"):
         gradient()
-    evergrad.set_data_writes_counted(False)
+    evergrad.autograd.graph.set_data_writes_counted(False)
     try:
         with pytest.warns(UserWarning, match="written through .data"):
             assert gradient() == [20.0, 8.0, 8.0]
     finally:
-        evergrad.set_data_writes_counted(True)
+        evergrad.autograd.graph.set_data_writes_counted(True)
 
 
 def test_writes_that_are_allowed() -> None:

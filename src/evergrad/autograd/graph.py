@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 from evergrad.core.backward import BackwardPass
 from evergrad.core.node import GraphNode, RemovableHandle
+from evergrad.core.settings import set_data_writes_counted as _set_data_writes_counted
 from evergrad.core.state import STATE, State
 from evergrad.core.tensor import Tensor, current_node
 
 Node = GraphNode
+set_data_writes_counted = _set_data_writes_counted
 
 # Why saved-value hooks are not allowed now, if they are not.
 _REFUSAL: ContextVar[str | None] = ContextVar("evergrad_hooks_refused", default=None)

@@ -111,7 +111,7 @@ def overwritten_error(node: Any, storage: Storage, version: int) -> SavedValueEr
         f"  overwritten by: {describe(writer)}\n"
         "  fix: use the out-of-place form there (`x = x + y` instead of `x += y`), or overwrite a "
         "copy (`x.clone()`). Writes through `.data` pass with a warning after "
-        "evergrad.set_data_writes_counted(False)."
+        "evergrad.autograd.graph.set_data_writes_counted(False)."
     )
 
 
