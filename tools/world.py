@@ -112,7 +112,7 @@ class Environments:
         return self._run([str(self.python), "-m", "evergrad.as_torch", *arguments], path, timeout)
 
     def on_torch(self, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str]:
-        path = os.pathsep.join((str(self.site), str(self.only_torch)))
+        path = os.pathsep.join((str(WORLD / "oracle"), str(self.site), str(self.only_torch)))
         return self._run([self.torch_python, *arguments], path, timeout)
 
     def _run(

@@ -69,7 +69,6 @@ from evergrad.ops.surface.handles import TypedStorage as TypedStorage
 from evergrad.ops.surface.handles import UntypedStorage as UntypedStorage
 from evergrad.compat.torch._root import AliasDb as AliasDb
 from evergrad.compat.torch._root import DispatchKey as DispatchKey
-from evergrad.compat.torch._root import Future as Future
 from evergrad.compat.torch._root import PyTorchFileReader as PyTorchFileReader
 from evergrad.compat.torch._root import PyTorchFileWriter as PyTorchFileWriter
 from evergrad.compat.torch._root import ScriptFunction as ScriptFunction
@@ -105,25 +104,45 @@ from evergrad.compiler import compile as compile
 from evergrad.compat.torch.cuda import Event as Event
 from evergrad.compat.torch.cuda import OutOfMemoryError as OutOfMemoryError
 from evergrad.compat.torch.cuda import Stream as Stream
+from evergrad.futures import Future as Future
 from evergrad.io import load as load
 from evergrad.io import save as save
 from evergrad.nn.native import adaptive_max_pool1d as adaptive_max_pool1d
 from evergrad.nn.native import affine_grid_generator as affine_grid_generator
 from evergrad.nn.native import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from evergrad.nn.native import constant_pad_nd as constant_pad_nd
+from evergrad.nn.native import conv_tbc as conv_tbc
 from evergrad.nn.native import convolution as convolution
 from evergrad.nn.native import cosine_embedding_loss as cosine_embedding_loss
 from evergrad.nn.native import ctc_loss as ctc_loss
+from evergrad.nn.native import embedding_bag as embedding_bag
+from evergrad.nn.native import embedding_renorm_ as embedding_renorm_
 from evergrad.nn.native import feature_alpha_dropout as feature_alpha_dropout
 from evergrad.nn.native import grid_sampler as grid_sampler
+from evergrad.nn.native import grid_sampler_2d as grid_sampler_2d
+from evergrad.nn.native import grid_sampler_3d as grid_sampler_3d
 from evergrad.nn.native import hinge_embedding_loss as hinge_embedding_loss
 from evergrad.nn.native import instance_norm as instance_norm
 from evergrad.nn.native import kl_div as kl_div
 from evergrad.nn.native import margin_ranking_loss as margin_ranking_loss
 from evergrad.nn.native import max_pool1d_with_indices as max_pool1d_with_indices
+from evergrad.nn.native import native_batch_norm as native_batch_norm
+from evergrad.nn.native import native_channel_shuffle as native_channel_shuffle
+from evergrad.nn.native import native_dropout as native_dropout
+from evergrad.nn.native import native_group_norm as native_group_norm
+from evergrad.nn.native import native_layer_norm as native_layer_norm
+from evergrad.nn.native import native_norm as native_norm
 from evergrad.nn.native import norm_except_dim as norm_except_dim
 from evergrad.nn.native import poisson_nll_loss as poisson_nll_loss
 from evergrad.nn.native import triplet_margin_loss as triplet_margin_loss
+from evergrad.nn.recurrent_function import gru as gru
+from evergrad.nn.recurrent_function import gru_cell as gru_cell
+from evergrad.nn.recurrent_function import lstm as lstm
+from evergrad.nn.recurrent_function import lstm_cell as lstm_cell
+from evergrad.nn.recurrent_function import rnn_relu as rnn_relu
+from evergrad.nn.recurrent_function import rnn_relu_cell as rnn_relu_cell
+from evergrad.nn.recurrent_function import rnn_tanh as rnn_tanh
+from evergrad.nn.recurrent_function import rnn_tanh_cell as rnn_tanh_cell
 from evergrad.sparse.construct import sparse_bsc_tensor as sparse_bsc_tensor
 from evergrad.sparse.construct import sparse_bsr_tensor as sparse_bsr_tensor
 from evergrad.sparse.construct import sparse_compressed_tensor as sparse_compressed_tensor
@@ -155,6 +174,7 @@ from evergrad import io as io
 from evergrad.compat.torch import jit as jit
 from evergrad.compat.torch import library as library
 from evergrad import linalg as linalg
+from evergrad import masked as masked
 from evergrad import memory as memory
 from evergrad import models as models
 from evergrad.compat.torch import mps as mps
@@ -166,11 +186,13 @@ from evergrad import ops as ops
 from evergrad import optim as optim
 from evergrad.compat.torch import overrides as overrides
 from evergrad import profiler as profiler
+from evergrad import quasirandom as quasirandom
 from evergrad import ragged as ragged
 from evergrad import random as random
 from evergrad import return_types as return_types
 from evergrad import serialization as serialization
 from evergrad import serve as serve
+from evergrad import signal as signal
 from evergrad import sparse as sparse
 from evergrad import special as special
 from evergrad.compat.torch import storage as storage
@@ -208,45 +230,48 @@ __all__ = [
     "clamp_min", "clamp_min_", "clear_autocast_cache", "clip", "clip_", "clone", "column_stack",
     "combinations", "compile", "complex", "complex128", "complex32", "complex64", "concat",
     "concatenate", "conj", "conj_physical", "conj_physical_", "constant_pad_nd",
-    "contiguous_format", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-    "conv_transpose3d", "convolution", "copysign", "corrcoef", "cos", "cos_", "cosh", "cosh_",
-    "cosine_embedding_loss", "cosine_similarity", "count_nonzero", "cov", "cross", "ctc_loss",
-    "cummax", "cummin", "cumprod", "cumsum", "cumulative_trapezoid", "default_generator",
-    "deg2rad", "deg2rad_", "det", "detach", "detach_", "detach_copy", "device", "diag",
-    "diag_embed", "diagflat", "diagonal", "diagonal_copy", "diagonal_scatter", "diff", "digamma",
-    "dist", "div", "divide", "dot", "double", "dropout", "dropout_", "dsmm", "dsplit", "dstack",
-    "dtype", "e", "einsum", "embedding", "empty", "empty_like", "empty_strided", "enable_grad",
-    "eq", "equal", "erf", "erf_", "erfc", "erfc_", "erfinv", "exp", "exp2", "exp2_", "exp_",
-    "expand_copy", "expm1", "expm1_", "eye", "feature_alpha_dropout", "feature_dropout", "fill",
-    "fill_", "finfo", "fix", "fix_", "flatten", "flip", "fliplr", "flipud", "float", "float16",
-    "float32", "float64", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
-    "float8_e8m0fnu", "float_power", "floor", "floor_", "floor_divide", "fmax", "fmin", "fmod",
-    "frac", "frac_", "frexp", "frobenius_norm", "from_dlpack", "from_numpy", "frombuffer", "full",
-    "full_like", "gather", "gcd", "gcd_", "ge", "geqrf", "ger", "get_autocast_dtype",
-    "get_default_device", "get_default_dtype", "get_deterministic_debug_mode", "get_device",
-    "get_device_module", "get_float32_matmul_precision", "get_num_interop_threads",
-    "get_num_threads", "get_rng_state", "gradient", "greater", "greater_equal", "grid_sampler",
-    "group_norm", "gt", "half", "hamming_window", "hann_window", "hardshrink", "heaviside",
-    "hinge_embedding_loss", "histc", "histogram", "histogramdd", "hsmm", "hsplit", "hstack",
-    "hypot", "i0", "i0_", "igamma", "igammac", "iinfo", "imag", "index_add", "index_copy",
-    "index_fill", "index_put", "index_put_", "index_reduce", "index_select", "inf",
+    "contiguous_format", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d",
+    "conv_transpose2d", "conv_transpose3d", "convolution", "copysign", "corrcoef", "cos", "cos_",
+    "cosh", "cosh_", "cosine_embedding_loss", "cosine_similarity", "count_nonzero", "cov",
+    "cross", "ctc_loss", "cummax", "cummin", "cumprod", "cumsum", "cumulative_trapezoid",
+    "default_generator", "deg2rad", "deg2rad_", "det", "detach", "detach_", "detach_copy",
+    "device", "diag", "diag_embed", "diagflat", "diagonal", "diagonal_copy", "diagonal_scatter",
+    "diff", "digamma", "dist", "div", "divide", "dot", "double", "dropout", "dropout_", "dsmm",
+    "dsplit", "dstack", "dtype", "e", "einsum", "embedding", "embedding_bag", "embedding_renorm_",
+    "empty", "empty_like", "empty_permuted", "empty_strided", "enable_grad", "eq", "equal", "erf",
+    "erf_", "erfc", "erfc_", "erfinv", "exp", "exp2", "exp2_", "exp_", "expand_copy", "expm1",
+    "expm1_", "eye", "feature_alpha_dropout", "feature_dropout", "fill", "fill_", "finfo", "fix",
+    "fix_", "flatten", "flip", "fliplr", "flipud", "float", "float16", "float32", "float64",
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+    "float_power", "floor", "floor_", "floor_divide", "fmax", "fmin", "fmod", "frac", "frac_",
+    "frexp", "frobenius_norm", "from_dlpack", "from_numpy", "frombuffer", "full", "full_like",
+    "gather", "gcd", "gcd_", "ge", "geqrf", "ger", "get_autocast_dtype", "get_default_device",
+    "get_default_dtype", "get_deterministic_debug_mode", "get_device", "get_device_module",
+    "get_float32_matmul_precision", "get_num_interop_threads", "get_num_threads", "get_rng_state",
+    "gradient", "greater", "greater_equal", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d",
+    "group_norm", "gru", "gru_cell", "gt", "half", "hamming_window", "hann_window", "hardshrink",
+    "heaviside", "hinge_embedding_loss", "histc", "histogram", "histogramdd", "hsmm", "hsplit",
+    "hstack", "hypot", "i0", "i0_", "igamma", "igammac", "iinfo", "imag", "index_add",
+    "index_copy", "index_fill", "index_put", "index_put_", "index_reduce", "index_select", "inf",
     "inference_mode", "initial_seed", "inner", "instance_norm", "int", "int16", "int32", "int64",
     "int8", "inverse", "is_anomaly_enabled", "is_autocast_cache_enabled", "is_autocast_enabled",
     "is_complex", "is_conj", "is_deterministic_algorithms_warn_only_enabled", "is_floating_point",
-    "is_grad_enabled", "is_inference_mode_enabled", "is_neg", "is_nonzero", "is_same_size",
-    "is_signed", "is_tensor", "is_warn_always_enabled", "isclose", "isfinite", "isin", "isinf",
-    "isnan", "isneginf", "isposinf", "isreal", "istft", "jagged", "kaiser_window", "kl_div",
-    "kron", "kthvalue", "layer_norm", "layout", "lcm", "lcm_", "ldexp", "ldexp_", "le", "lerp",
-    "less", "less_equal", "lgamma", "linspace", "load", "log", "log10", "log10_", "log1p",
-    "log1p_", "log2", "log2_", "log_", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp",
-    "logdet", "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "logit_",
-    "logspace", "logsumexp", "long", "lt", "lu", "lu_solve", "lu_unpack", "manual_seed",
-    "margin_ranking_loss", "masked_fill", "masked_scatter", "masked_select", "matmul",
-    "matrix_exp", "matrix_power", "max", "max_pool1d", "max_pool1d_with_indices", "max_pool2d",
-    "max_pool3d", "maximum", "mean", "median", "memory_format", "meshgrid", "min", "minimum",
-    "mm", "mode", "moveaxis", "movedim", "msort", "mul", "multinomial", "multiply", "mv",
-    "mvlgamma", "nan", "nan_to_num", "nan_to_num_", "nanmean", "nanmedian", "nanquantile",
-    "nansum", "narrow", "narrow_copy", "ne", "neg", "neg_", "negative", "negative_", "newaxis",
+    "is_grad_enabled", "is_inference", "is_inference_mode_enabled", "is_neg", "is_nonzero",
+    "is_same_size", "is_signed", "is_tensor", "is_warn_always_enabled", "isclose", "isfinite",
+    "isin", "isinf", "isnan", "isneginf", "isposinf", "isreal", "istft", "jagged",
+    "kaiser_window", "kl_div", "kron", "kthvalue", "layer_norm", "layout", "lcm", "lcm_", "ldexp",
+    "ldexp_", "le", "lerp", "less", "less_equal", "lgamma", "linspace", "load", "log", "log10",
+    "log10_", "log1p", "log1p_", "log2", "log2_", "log_", "log_softmax", "logaddexp",
+    "logaddexp2", "logcumsumexp", "logdet", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "logit", "logit_", "logspace", "logsumexp", "long", "lstm", "lstm_cell", "lt",
+    "lu", "lu_solve", "lu_unpack", "manual_seed", "margin_ranking_loss", "masked_fill",
+    "masked_scatter", "masked_select", "matmul", "matrix_exp", "matrix_power", "max",
+    "max_pool1d", "max_pool1d_with_indices", "max_pool2d", "max_pool3d", "maximum", "mean",
+    "median", "memory_format", "meshgrid", "min", "minimum", "mm", "mode", "moveaxis", "movedim",
+    "msort", "mul", "multinomial", "multiply", "mv", "mvlgamma", "nan", "nan_to_num",
+    "nan_to_num_", "nanmean", "nanmedian", "nanquantile", "nansum", "narrow", "narrow_copy",
+    "native_batch_norm", "native_channel_shuffle", "native_dropout", "native_group_norm",
+    "native_layer_norm", "native_norm", "ne", "neg", "neg_", "negative", "negative_", "newaxis",
     "nextafter", "no_grad", "nonzero", "nonzero_static", "norm", "norm_except_dim", "normal",
     "not_equal", "nuclear_norm", "numel", "ones", "ones_like", "orgqr", "ormqr", "outer",
     "pairwise_distance", "pca_lowrank", "pdist", "permute", "permute_copy", "pi", "pinverse",
@@ -255,11 +280,12 @@ __all__ = [
     "quantile", "rad2deg", "rad2deg_", "rand", "rand_like", "randint", "randint_like", "randn",
     "randn_like", "randperm", "range", "ravel", "real", "reciprocal", "reciprocal_", "relu",
     "relu_", "remainder", "renorm", "repeat_interleave", "reshape", "resize_as_", "resolve_conj",
-    "resolve_neg", "result_type", "rms_norm", "roll", "rot90", "round", "round_", "row_stack",
-    "rrelu", "rrelu_", "rsqrt", "rsqrt_", "rsub", "save", "scalar_tensor", "scatter",
-    "scatter_add", "scatter_reduce", "searchsorted", "seed", "select", "select_copy",
-    "select_scatter", "selu", "selu_", "set_autocast_cache_enabled", "set_autocast_dtype",
-    "set_autocast_enabled", "set_default_device", "set_default_dtype", "set_default_tensor_type",
+    "resolve_neg", "result_type", "rms_norm", "rnn_relu", "rnn_relu_cell", "rnn_tanh",
+    "rnn_tanh_cell", "roll", "rot90", "round", "round_", "row_stack", "rrelu", "rrelu_", "rsqrt",
+    "rsqrt_", "rsub", "save", "scalar_tensor", "scatter", "scatter_add", "scatter_reduce",
+    "searchsorted", "seed", "segment_reduce", "select", "select_copy", "select_scatter", "selu",
+    "selu_", "set_autocast_cache_enabled", "set_autocast_dtype", "set_autocast_enabled",
+    "set_default_device", "set_default_dtype", "set_default_tensor_type",
     "set_deterministic_debug_mode", "set_float32_matmul_precision", "set_flush_denormal",
     "set_grad_enabled", "set_num_interop_threads", "set_num_threads", "set_printoptions",
     "set_rng_state", "set_warn_always", "sgn", "short", "sigmoid", "sigmoid_", "sign", "signbit",
@@ -1601,6 +1627,9 @@ def empty_like(input: _Tensor, *, dtype: _dtype | None = None, device: Device | 
     evergrad.Size([2, 3])
     """
 
+def empty_permuted(size: _int | Sequence[_int] | None, physical_layout: Any, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
+    """A tensor to be filled whose dimensions are in memory in the order ``physical_layout``."""
+
 def empty_strided(size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """A tensor of given sizes and strides, elements not set.
 
@@ -1947,7 +1976,7 @@ def hann_window(window_length: _int, periodic: _bool = True, *, dtype: _dtype | 
     tensor([0.0000, 0.5000, 1.0000, 0.5000])
     """
 
-def hardshrink(input: _Tensor, lambd: _float = 0.5) -> _Tensor:
+def hardshrink(input: _Tensor, lambd: _float = 0.5, *, out: _Tensor | None = None) -> _Tensor:
     """``x`` where its absolute value is above ``lambd``, else zero.
 
     >>> F.hardshrink(eg.tensor([-1.0, 0.2, 1.0]))
@@ -2125,6 +2154,9 @@ def is_floating_point(input: _Tensor) -> _bool:
     >>> eg.is_floating_point(eg.ones(1))
     True
     """
+
+def is_inference(input: _Tensor) -> _bool:
+    """Whether the tensor was made in inference mode."""
 
 def is_neg(input: _Tensor) -> _bool:
     """Whether the elements are to be conjugated (negated) when read: never, it is done at once."""
@@ -2351,7 +2383,7 @@ def log2(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([0.0000, 3.3219])
     """
 
-def log_softmax(input: _Tensor, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
+def log_softmax(input: _Tensor, dim: _int, dtype: _dtype | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """The logarithm of :func:`softmax`: ``x_i - log(sum_j exp(x_j))``.
 
     Args:
@@ -2459,10 +2491,10 @@ def lt(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.ge
     """
 
 @overload
-def lu(A: _Tensor, pivot: _bool=True, get_infos: Literal[False]=False) -> tuple[_Tensor, _Tensor]:
+def lu(A: _Tensor, pivot: _bool=True, get_infos: Literal[False]=False, *, out: _Tensor | tuple[_Tensor, ...] | None=None) -> tuple[_Tensor, _Tensor]:
     """The factorization in one matrix, the row exchanges, and on request the first zero pivot."""
 @overload
-def lu(A: _Tensor, pivot: _bool=True, *, get_infos: Literal[True]) -> tuple[_Tensor, _Tensor, _Tensor]:
+def lu(A: _Tensor, pivot: _bool=True, *, get_infos: Literal[True], out: _Tensor | tuple[_Tensor, ...] | None=None) -> tuple[_Tensor, _Tensor, _Tensor]:
     """The factorization in one matrix, the row exchanges, and on request the first zero pivot."""
 
 def lu_solve(input: _Tensor, LU_data: _Tensor, LU_pivots: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
@@ -3558,6 +3590,13 @@ def searchsorted(sorted_sequence: _Tensor, input: _Tensor | _complex | np.generi
     tensor([0, 1, 3])
     """
 
+def segment_reduce(data: _Tensor, reduce: str, *, lengths: _Tensor | None = None, indices: _Tensor | None = None, offsets: _Tensor | None = None, axis: _int = 0, unsafe: _bool = False, initial: Any = None) -> _Tensor:
+    """The sum, mean, maximum, minimum or product of consecutive segments of dimension ``axis``.
+
+    ``lengths`` says how long they are, or ``offsets`` where they begin and the last one ends.
+    ``initial`` is reduced with each segment; a segment without elements has it as its result.
+    """
+
 def select(input: _Tensor, dim: _int, index: _int) -> _Tensor:
     """A view of one slice along a dimension, which disappears: ``x[:, index]``.
 
@@ -3647,7 +3686,7 @@ def sinh(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
 def slice_copy(input: _Tensor, dim: _int = 0, start: _int | None = None, end: _int | None = None, step: _int = 1, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``slice`` gives."""
 
-def slice_scatter(input: _Tensor, src: _Tensor, dim: _int = 0, start: _int | None = None, end: _int | None = None, step: _int = 1) -> _Tensor:
+def slice_scatter(input: _Tensor, src: _Tensor, dim: _int = 0, start: _int | None = None, end: _int | None = None, step: _int = 1, *, out: _Tensor | None = None) -> _Tensor:
     """A copy with ``src`` in the place of ``input[start:end:step]`` along ``dim``.
 
     >>> eg.slice_scatter(eg.zeros(4), eg.ones(2), 0, 1, 3)
@@ -3666,7 +3705,7 @@ def slogdet(input: _Tensor, *, out: _Tensor | None = None) -> _return_types.lina
 def smm(input: _Tensor, mat: _Tensor) -> _Tensor:
     """The product of a sparse and a dense matrix, as a sparse tensor."""
 
-def softmax(input: _Tensor, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
+def softmax(input: _Tensor, dim: _int, dtype: _dtype | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Probabilities along a dimension: ``exp(x_i) / sum_j exp(x_j)``.
 
     Args:
@@ -4020,7 +4059,7 @@ def trapz(y: _Tensor, x: _Tensor | None = None, *, dx: _Tensor | _complex | np.g
     tensor(1.)
     """
 
-def triangular_solve(input: _Tensor, A: _Tensor, upper: _bool = True, transpose: _bool = False, unitriangular: _bool = False) -> _return_types.triangular_solve:
+def triangular_solve(input: _Tensor, A: _Tensor, upper: _bool = True, transpose: _bool = False, unitriangular: _bool = False, *, out: _Tensor | None = None) -> _return_types.triangular_solve:
     """``linalg.solve_triangular`` under its first name, and a copy of ``A``."""
 
 def tril(input: _Tensor, diagonal: _int = 0, *, out: _Tensor | None = None) -> _Tensor:

@@ -112,7 +112,7 @@ def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = Fa
 def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False, out: Tensor | None = None) -> Tensor:
     """The ``X`` with ``A X = B``, for ``A`` given by what ``ldl_factor`` made of it."""
 
-def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> return_types.linalg_lstsq:
+def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None, out: Tensor | None = None) -> return_types.linalg_lstsq:
     """The ``X`` that makes ``|A X - B|`` smallest.
 
     Returns a named tuple ``(solution, residuals, rank, singular_values)``.

@@ -180,7 +180,7 @@ def log_ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     tensor([-53.2313])
     """
 
-def log_softmax(input: Tensor, dim: int, dtype: dtype | None = None, *, axis: int | Sequence[int] | None = None) -> Tensor:
+def log_softmax(input: Tensor, dim: int, dtype: dtype | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """The logarithm of :func:`softmax`: ``x_i - log(sum_j exp(x_j))``.
 
     Args:
@@ -306,7 +306,7 @@ def sinc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     tensor([1.0000, 0.6366])
     """
 
-def softmax(input: Tensor, dim: int, dtype: dtype | None = None, *, axis: int | Sequence[int] | None = None) -> Tensor:
+def softmax(input: Tensor, dim: int, dtype: dtype | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """Probabilities along a dimension: ``exp(x_i) / sum_j exp(x_j)``.
 
     Args:

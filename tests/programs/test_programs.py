@@ -111,4 +111,4 @@ def test_as_a_script(program: str, reference: ModuleType) -> None:
 
 
 def test_there_are_programs() -> None:
-    assert len(PROGRAMS) >= 16
+    assert len(PROGRAMS) >= 60

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 from evergrad.core.backward import BackwardPass
 from evergrad.core.node import GraphNode, RemovableHandle
+from evergrad.core.settings import set_data_writes_counted as _set_data_writes_counted
 from evergrad.core.state import STATE, State
 from evergrad.core.tensor import Tensor, current_node
 
 Node = GraphNode
+set_data_writes_counted = _set_data_writes_counted
 
 # Why saved-value hooks are not allowed now, if they are not.
 _REFUSAL: ContextVar[str | None] = ContextVar("evergrad_hooks_refused", default=None)
@@ -60,6 +62,23 @@ class save_on_cpu(saved_tensors_hooks):  # noqa: N801 - PyTorch's spelling
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cpu") -> None:
         super().__init__(lambda t: t.detach().clone(), lambda t: t)
+
+
+class allow_mutation_on_saved_tensors(save_on_cpu):  # noqa: N801 - PyTorch's spelling
+    """Within it, tensors that were kept for backward may be written: what is kept are copies."""
+
+    def __enter__(self) -> Any:
+        super().__enter__()
+        return self
+
+    def clear(self) -> None:
+        """Copies belong to the graph and are freed with it."""
+
+
+def increment_version(tensor: Tensor | Sequence[Tensor]) -> None:
+    """Count a write that went around the engine, so that backward notices it."""
+    for written in (tensor,) if isinstance(tensor, Tensor) else tensor:
+        written._storage.version += 1
 
 
 class disable_saved_tensors_hooks:  # noqa: N801 - PyTorch's spelling

@@ -8,13 +8,15 @@ storage that is both shared and saved has a checksum. With saved-tensor hooks a 
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evergrad.core.source_location import describe
+from evergrad.core.settings import counts_data_writes
+from evergrad.core.source_location import describe, reads_attribute
 from evergrad.core.storage import InferenceStorage, Storage, checksum
 from evergrad.errors import GradientError, SavedValueError
 
@@ -69,7 +71,7 @@ def verify(node: Any, entry: Saved) -> None:
     value, storage, version, saved_checksum = entry
     assert storage is not None
     if storage.version != version:
-        raise overwritten_error(node, storage, version)
+        _report_overwritten(node, storage, version)
     if storage.shared and isinstance(value, np.ndarray):
         before = storage.saved_checksum if saved_checksum is None else saved_checksum
         whole = storage.value if saved_checksum is None else value
@@ -84,6 +86,20 @@ def verify(node: Any, entry: Saved) -> None:
             )
 
 
+def _report_overwritten(node: Any, storage: Storage, version: int) -> None:
+    """Raise; only warn if the write went through ``.data`` and such writes are not counted."""
+    writer = getattr(storage, "writer", None)
+    if counts_data_writes() or not reads_attribute(writer, "data"):
+        raise overwritten_error(node, storage, version)
+    warnings.warn(
+        f"a {storage.type} that {node.name()} saved for backward was written through .data: the "
+        f"gradient is computed from the new elements, as PyTorch does.\n  written by: "
+        f"{describe(writer)}",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
 def overwritten_error(node: Any, storage: Storage, version: int) -> SavedValueError:
     writer = getattr(storage, "writer", None)
     return SavedValueError(
@@ -93,7 +109,8 @@ def overwritten_error(node: Any, storage: Storage, version: int) -> SavedValueEr
         f"  saved by:       {describe(node.location)}\n"
         f"  overwritten by: {describe(writer)}\n"
         "  fix: use the out-of-place form there (`x = x + y` instead of `x += y`), or overwrite a "
-        "copy (`x.clone()`)."
+        "copy (`x.clone()`). Writes through `.data` pass with a warning after "
+        "evergrad.autograd.graph.set_data_writes_counted(False)."
     )
 
 

@@ -26,6 +26,24 @@ _deterministic = False
 _matmul_precision = "highest"
 
 
+_counts_data_writes = True
+
+
+def counts_data_writes() -> bool:
+    """Whether a write through ``.data`` is noticed by backward."""
+    return _counts_data_writes
+
+
+def set_data_writes_counted(mode: bool) -> None:
+    """Whether backward raises if a tensor it needs was written through ``.data`` (default: yes).
+
+    PyTorch does not notice: the gradient is silently computed from the new elements. With
+    ``False`` it is so here too, with a warning; ``evergrad.as_torch`` chooses that.
+    """
+    global _counts_data_writes
+    _counts_data_writes = bool(mode)
+
+
 def get_num_threads() -> int:
     """How many threads large matrix products may use."""
     found: int = guard(lambda: _threads, "the number of threads")

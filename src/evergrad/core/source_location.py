@@ -6,6 +6,7 @@ computed only when a message needs them.
 
 from __future__ import annotations
 
+import dis
 import linecache
 import sys
 from types import CodeType, FrameType
@@ -60,6 +61,20 @@ def line_of(location: SourceLocation) -> int:
         if start <= offset < end and line is not None:
             return line
     return code.co_firstlineno
+
+
+def reads_attribute(location: SourceLocation | None, name: str) -> bool:
+    """Whether the line at a location reads an attribute of that name, as in ``x.data[0] = 1``."""
+    if location is None or name not in location[0].co_names:
+        return False
+    line = line_of(location)
+    current = None
+    for instruction in dis.get_instructions(location[0]):
+        if instruction.positions is not None:
+            current = instruction.positions.lineno
+        if current == line and instruction.opname == "LOAD_ATTR" and instruction.argval == name:
+            return True
+    return False
 
 
 @provides("describe_location")

@@ -75,7 +75,6 @@ class Storage:
     version: int
     category: int
     saved: bool
-    shared: bool
     writer: SourceLocation | None
     saved_checksum: int | None
     shared: int

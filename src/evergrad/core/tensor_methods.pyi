@@ -154,6 +154,8 @@ class TensorMethods:
 
     def __rand__(self, other: Tensor | complex | np.generic | np.ndarray[Any, Any]) -> Tensor: ...
 
+    def __rdiv__(self, other: Tensor | complex | np.generic | np.ndarray[Any, Any]) -> Tensor: ...
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any: ...
 
     def __repr__(self) -> str: ...
@@ -1030,7 +1032,10 @@ class TensorMethods:
 
     @property
     def data(self) -> Tensor:
-        """The same elements without a history. A write to them counts: backward notices it."""
+        """The same elements without a history. A write to them counts: backward notices it.
+
+        ``set_data_writes_counted(False)`` lets such a write pass with a warning, as PyTorch does.
+        """
     @data.setter
     def data(self, value: Tensor) -> None: ...
 

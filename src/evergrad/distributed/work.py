@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from types import GenericAlias
 from typing import Any
 
 from evergrad.distributed.progress import Engine, Task
@@ -66,27 +67,51 @@ class Work:
 
 
 class Future:
-    """A value that is computed by the first wait for it."""
+    """A value that is set once, or computed by the first wait for it."""
 
-    def __init__(self, compute: Callable[[], Any] | None = None) -> None:
+    __class_getitem__: Any = classmethod(GenericAlias)  # Future[Tensor], in annotations
+
+    def __init__(self, compute: Callable[[], Any] | None = None, *, devices: Any = None) -> None:
         self._compute = compute
         self._value: Any = None
+        self._error: BaseException | None = None
         self._done = False
+        self._callbacks: list[Callable[[Future], None]] = []
 
     def wait(self) -> Any:
         if not self._done:
             if self._compute is None:
                 raise RuntimeError("the future has no value yet: call set_result first")
             self.set_result(self._compute())
+        if self._error is not None:
+            raise self._error
         return self._value
 
     value = wait
 
     def set_result(self, value: Any) -> None:
-        self._value, self._done = value, True
+        self._value = value
+        self._finish()
+
+    def set_exception(self, result: BaseException) -> None:
+        self._error = result
+        self._finish()
+
+    def _finish(self) -> None:
+        self._done = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
 
     def done(self) -> bool:
         return self._done
+
+    def add_done_callback(self, callback: Callable[[Future], None]) -> None:
+        """Call the function with this future once it has a value."""
+        if self._done:
+            callback(self)
+        else:
+            self._callbacks.append(callback)
 
     def then(self, function: Callable[[Future], Any]) -> Future:
         """A future of what ``function`` makes of this one."""

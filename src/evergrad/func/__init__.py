@@ -18,11 +18,17 @@ from evergrad.func.derivatives import (
     value_and_grad,
     vjp,
 )
-from evergrad.func.modules import functional_call, stack_module_state
+from evergrad.func.modules import (
+    functional_call,
+    functionalize,
+    replace_all_batch_norm_modules_,
+    stack_module_state,
+)
 from evergrad.lazy import known_names
 
 __all__ = [
     "functional_call",
+    "functionalize",
     "grad",
     "grad_and_value",
     "hessian",
@@ -30,6 +36,7 @@ __all__ = [
     "jacrev",
     "jvp",
     "linearize",
+    "replace_all_batch_norm_modules_",
     "stack_module_state",
     "value_and_grad",
     "vjp",

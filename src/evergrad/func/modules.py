@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from evergrad.core.tensor import Tensor
@@ -24,6 +25,34 @@ def _exchange(module: Any, name: str, tensor: Any) -> Any:
             former, table[last] = table[last], tensor
             return former
     raise KeyError(f"the module has no parameter or buffer named {name!r}")
+
+
+def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
+    """The function itself: in-place ops and views become pure ops whenever it is traced.
+
+    PyTorch rewrites a function so that its transforms and compilers meet no mutation; here a
+    traced write is an equation already, so results and gradients are those of ``func``.
+    """
+    if remove not in ("mutations", "mutations_and_views"):
+        raise RuntimeError(
+            f"functionalize(f, remove='{remove}'): valid options for argument \"remove\" are: "
+            "'mutations', 'mutations_and_views'"
+        )
+
+    @functools.wraps(func)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    return wrapped
+
+
+def replace_all_batch_norm_modules_(root: Any) -> Any:
+    """Let every batch normalization below use the statistics of its batch only, in place."""
+    for module in root.modules():
+        if hasattr(module, "running_mean") and hasattr(module, "track_running_stats"):
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root
 
 
 def functional_call(

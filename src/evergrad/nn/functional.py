@@ -86,6 +86,7 @@ from evergrad.ops.composite.interpolate import (
     upsample_bilinear,
     upsample_nearest,
 )
+from evergrad.ops.composite.linear_cross_entropy import linear_cross_entropy
 from evergrad.ops.composite.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -146,6 +147,7 @@ from evergrad.ops.rows.elementwise.trigonometry import tanh
 from evergrad.ops.rows.indexing.functions import one_hot
 from evergrad.ops.rows.matmul import linear
 from evergrad.ops.rows.movement.rearrange import channel_shuffle, pixel_shuffle, pixel_unshuffle
+from evergrad.ops.surface.public import accepting_out
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
@@ -160,9 +162,10 @@ __all__ = [
     "fractional_max_pool3d_with_indices", "gaussian_nll_loss", "gelu", "glu", "grid_sample",
     "group_norm", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
     "hardtanh_", "hinge_embedding_loss", "huber_loss", "instance_norm", "interpolate", "kl_div",
-    "l1_loss", "layer_norm", "leaky_relu", "leaky_relu_", "linear", "local_response_norm",
-    "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d", "margin_ranking_loss",
-    "max_pool1d", "max_pool1d_with_indices", "max_pool2d", "max_pool2d_with_indices", "max_pool3d",
+    "l1_loss", "layer_norm", "leaky_relu", "leaky_relu_", "linear", "linear_cross_entropy",
+    "local_response_norm", "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d",
+    "margin_ranking_loss",    "max_pool1d", "max_pool1d_with_indices", "max_pool2d",
+    "max_pool2d_with_indices", "max_pool3d",
     "max_pool3d_with_indices", "max_unpool1d", "max_unpool2d", "max_unpool3d", "mish", "mse_loss",
     "multi_head_attention_forward", "multi_margin_loss", "multilabel_margin_loss",
     "multilabel_soft_margin_loss", "nll_loss", "normalize", "one_hot", "pad", "pairwise_distance",
@@ -179,6 +182,12 @@ for _name in __all__:
     _function = globals()[_name]
     _function.__doc__ = DOCS.get(f"F.{_name}", DOCS.get(_name, _function.__doc__))
     globals()[_name] = under_autocast(_function)
+# PyTorch's native functions among them.
+for _name in (
+    "avg_pool2d", "avg_pool3d", "gelu", "hardshrink", "linear", "logsigmoid", "softplus",
+    "softshrink",
+):  # fmt: skip
+    globals()[_name] = accepting_out(globals()[_name])
 
 if not TYPE_CHECKING:
     __getattr__ = known_names(__name__)

@@ -17,7 +17,14 @@ from evergrad.core.meta import MetaTensor
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
-from evergrad.nn.hooks import HookTables, ModuleHooks
+from evergrad.nn.hooks import (
+    HookTables,
+    ModuleHooks,
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+    register_module_full_backward_hook,
+    register_module_full_backward_pre_hook,
+)
 from evergrad.nn.parameter import Buffer, Parameter, is_lazy
 from evergrad.nn.state import ModuleState
 from evergrad.nn.tables import Table
@@ -450,3 +457,9 @@ class Module(ModuleState, ModuleHooks):
 def _has_meta(module: Module) -> bool:
     """Whether a parameter or buffer is on the device ``meta``."""
     return any(isinstance(t, MetaTensor) for t in (*module.parameters(), *module.buffers()))
+
+
+__all__ = [
+    "Module", "register_module_forward_hook", "register_module_forward_pre_hook",
+    "register_module_full_backward_hook", "register_module_full_backward_pre_hook",
+]  # fmt: skip

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
+from evergrad.ops.surface.public import FUNCTIONS, accepting_out
 
 _REDUCTIONS = ("none", "mean", "sum")
 _INTERPOLATIONS = ("bilinear", "nearest", "bicubic")
+_BAGS = ("sum", "mean", "max")
 _PADDINGS = ("zeros", "border", "reflection")
 
 
@@ -161,3 +164,102 @@ def grid_sampler(
 def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
     """The places an affine map reads from."""
     return F.affine_grid(theta, size, align_corners)
+
+
+grid_sampler_2d = grid_sampler
+grid_sampler_3d = grid_sampler
+
+
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """A convolution over the first dimension of ``(time, batch, channels)``."""
+    found = F.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
+    return found.permute(2, 0, 1)  # type: ignore[no-any-return]
+
+
+def embedding_bag(
+    weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False,
+    mode: int = 0, sparse: bool = False, per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False, padding_idx: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """The sum (0), mean (1) or maximum (2) of the rows of each bag.
+
+    PyTorch gives three more tensors for its backward pass: which bag each index belongs to, how
+    many there are in each bag, and the rows of the maxima, which here is empty.
+    """
+    found = F.embedding_bag(
+        indices, weight, offsets, None, 2.0, scale_grad_by_freq, _BAGS[mode], sparse,
+        per_sample_weights, include_last_offset, padding_idx,
+    )  # fmt: skip
+    starts = offsets[:-1] if include_last_offset else offsets
+    ends = FUNCTIONS["cat"]([starts[1:], starts.new_full((1,), indices.numel())])
+    bags = FUNCTIONS["repeat_interleave"](FUNCTIONS["arange"](len(starts)), ends - starts)
+    return found, bags, ends - starts, starts.new_empty(0)
+
+
+def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
+    """Shorten, in place, the rows that are looked up and longer than ``max_norm``."""
+    F.embedding(indices, input, max_norm=max_norm, norm_type=norm_type)
+    return input
+
+
+# -- normalization, with the statistics that PyTorch's backward pass reads -----------------------
+
+
+def _statistics(input: Tensor, dims: Any, eps: float, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """The mean and one over the standard deviation."""
+    x = input.float() if input.dtype.itemsize < 4 else input
+    mean = x.mean(dims, keepdim=keepdim)
+    inverse = (x.var(dims, unbiased=False, keepdim=keepdim) + eps).rsqrt()
+    return mean.to(input.dtype), inverse.to(input.dtype)
+
+
+def native_layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Layer normalization, the mean and one over the standard deviation."""
+    dims = tuple(range(input.ndim - len(normalized_shape), input.ndim))
+    found = F.layer_norm(input, tuple(normalized_shape), weight, bias, eps)
+    return found, *_statistics(input.detach(), dims, eps, True)
+
+
+def native_group_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int,
+    group: int, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Group normalization, the mean and one over the standard deviation of each group."""
+    found = F.group_norm(input, group, weight, bias, eps)
+    return found, *_statistics(input.reshape(N, group, C // group * HxW), (2,), eps, False)
+
+
+@accepting_out
+def native_batch_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+    running_var: Tensor | None, training: bool, momentum: float, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Batch normalization, the mean and one over the standard deviation in training."""
+    found = F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    if not training:
+        return found, input.new_empty(0), input.new_empty(0)
+    dims = (0, *range(2, input.ndim))
+    return found, *_statistics(input.detach(), dims, eps, False)
+
+
+def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    """What dropout keeps, scaled, and where it does."""
+    if train is False or p == 0:
+        return input.clone(), FUNCTIONS["ones_like"](input, dtype=dtypes.bool_)
+    kept = F.dropout(FUNCTIONS["ones_like"](input), p, True)
+    return input * kept, kept != 0
+
+
+def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """Channels of several groups, taken in turn."""
+    return F.channel_shuffle(input, groups)
+
+
+def native_norm(
+    input: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Tensor:
+    """The p-norm of a tensor."""
+    return input.norm(p, dim, keepdim, dtype=dtype)

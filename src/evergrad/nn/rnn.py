@@ -1,6 +1,6 @@
 """Recurrent layers: RNN, LSTM, GRU, and their single steps.
 
-Between layers all steps lie as rows behind each other, as :class:`Course` tells; the loop over time
+Between layers the rows of all steps are concatenated, as :class:`Course` says; the loop over time
 is that of :func:`~evergrad.ops.rows.recurrent.layer.recurrent_layer`.
 """
 
@@ -16,10 +16,9 @@ from evergrad.nn import functional as F
 from evergrad.nn import init
 from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
+from evergrad.nn.recurrent_function import stacked_layers
 from evergrad.nn.utils.rnn import PackedSequence
 from evergrad.ops.rows.creation.constants import empty, zeros
-from evergrad.ops.rows.movement.joining import cat, stack
-from evergrad.ops.rows.recurrent.layer import recurrent_layer
 from evergrad.ops.rows.recurrent.steps import (
     Course,
     State,
@@ -89,29 +88,15 @@ class RNNBase(Module):
             for s in suffixes
         ]  # fmt: skip
 
-    def _layer(
-        self, layer: int, x: Tensor, course: Course, states: list[State]
-    ) -> tuple[Tensor, list[State]]:
-        """One layer, in its one or two directions."""
-        outputs, lasts = [], []
-        for reverse, suffix in enumerate(("", "_reverse")[: len(states)]):
-            weights = [getattr(self, f"{kind}_l{layer}{suffix}", None) for kind in _KINDS]
-            own = course._replace(reverse=bool(reverse))
-            output, last = recurrent_layer(self.mode.lower(), x, states[reverse], weights, own)
-            outputs.append(output)
-            lasts.append(last)
-        return (outputs[0] if len(outputs) == 1 else cat(outputs, -1)), lasts
-
     def _all_layers(self, x: Tensor, course: Course, first: State) -> tuple[Tensor, State]:
         directions = 2 if self.bidirectional else 1
-        lasts: list[State] = []
-        for layer in range(self.num_layers):
-            rows = range(layer * directions, (layer + 1) * directions)
-            x, ended = self._layer(layer, x, course, [tuple(s[r] for s in first) for r in rows])
-            lasts += ended
-            if self.dropout and self.training and layer < self.num_layers - 1:
-                x = F.dropout(x, self.dropout, True)
-        return x, tuple(stack(parts) for parts in zip(*lasts, strict=True))
+        weights = [
+            [getattr(self, f"{kind}_l{layer}{suffix}", None) for kind in _KINDS]
+            for layer in range(self.num_layers)
+            for suffix in ("", "_reverse")[:directions]
+        ]
+        share = self.dropout if self.training else 0.0
+        return stacked_layers(self.mode.lower(), x, course, first, weights, directions, share)
 
     def _widths(self) -> tuple[int, ...]:
         """The width of each part of the state."""

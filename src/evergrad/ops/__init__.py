@@ -19,6 +19,7 @@ import evergrad.ops.composite.norms
 import evergrad.ops.composite.padding
 import evergrad.ops.composite.pool
 import evergrad.ops.composite.products
+import evergrad.ops.composite.segments
 import evergrad.ops.composite.splitting
 import evergrad.ops.composite.statistics
 import evergrad.ops.composite.stft

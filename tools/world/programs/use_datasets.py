@@ -3,11 +3,13 @@
 import json
 
 import torch
+from datasets.table import InMemoryTable
 
 from datasets import Dataset
 
-data = Dataset.from_dict({"x": [[float(i), i / 2] for i in range(10)], "y": list(range(10))})
-data = data.map(lambda row: {"z": row["y"] * 2}).with_format("torch")
+columns = {"x": [[float(i), i / 2] for i in range(10)], "y": list(range(10))}
+data = Dataset(InMemoryTable.from_pydict(columns), fingerprint="numbers")
+data = data.map(lambda row: {"z": row["y"] * 2}, new_fingerprint="doubled").with_format("torch")
 assert isinstance(data[0]["x"], torch.Tensor)
 loader = torch.utils.data.DataLoader(data, batch_size=4)
 batches = [{name: value.tolist() for name, value in batch.items()} for batch in loader]

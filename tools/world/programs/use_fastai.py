@@ -17,8 +17,9 @@ loaders = DataLoaders(DataLoader(data, bs=16), DataLoader(data, bs=16))
 model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
 learner = Learner(loaders, model, loss_func=torch.nn.MSELoss(), metrics=[mse])
 with learner.no_bar(), learner.no_logging():
+    before = list(map(float, learner.validate()))
     learner.fit_one_cycle(3, 1e-2)
+    after = list(map(float, learner.validate()))
     predictions, _ = learner.get_preds()
-values = [list(map(float, row)) for row in learner.recorder.values]
-assert values[-1][0] < values[0][0]
-print(json.dumps([values, predictions.flatten().tolist()]))
+assert after[0] < before[0]
+print(json.dumps([before, after, predictions.flatten().tolist()]))

@@ -30,7 +30,7 @@ t5 = T5ForConditionalGeneration(
         decoder_start_token_id=0,
     )
 ).eval()  # fmt: skip
-loss = t5(input_ids=ids, labels=ids[:, :5]).loss
+loss = t5(input_ids=ids, labels=ids[:, :5].contiguous()).loss
 loss.backward()
 found["t5"] = [loss.item(), t5.generate(ids, max_new_tokens=6, do_sample=False).tolist()]
 

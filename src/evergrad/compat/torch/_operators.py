@@ -10,6 +10,8 @@ from evergrad.core.tensor import Tensor
 from evergrad.nn import functional, native
 from evergrad.ops.surface.public import FUNCTIONS
 
+from ._aten import OPERATORS
+
 
 class OpOverloadPacket:
     """A function with its overloads as attributes, all of which are the function."""
@@ -50,10 +52,10 @@ class _Namespace(ModuleType):
         return made
 
 
-def _aten(name: str) -> Callable[..., Any] | None:
+def _aten(name: str) -> Any:
     for found in (
-        FUNCTIONS.get(name), getattr(native, name, None), getattr(functional, name, None),
-        getattr(Tensor, name, None),
+        OPERATORS.get(name), FUNCTIONS.get(name), getattr(native, name, None),
+        getattr(functional, name, None), getattr(Tensor, name, None),
     ):  # fmt: skip
         if callable(found):
             return found

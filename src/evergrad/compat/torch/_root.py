@@ -12,7 +12,6 @@ from evergrad.core.settings import are_deterministic_algorithms_enabled
 from evergrad.core.tensor import Tensor
 from evergrad.ops.surface.public import FUNCTIONS
 
-from .futures import Future
 from .jit import ScriptFunction, ScriptModule
 
 # -- symbolic numbers: shapes are plain integers -------------------------------------------------
@@ -236,4 +235,4 @@ class DispatchKey(_Refused):
     """Keys of PyTorch's dispatcher."""
 
 
-__all__ = ["Future", "ScriptFunction", "ScriptModule"]
+__all__ = ["ScriptFunction", "ScriptModule"]

@@ -132,6 +132,8 @@ def overridable(function: Callable[..., Any], module: str) -> Callable[..., Any]
         is_plain = not _local.modes and _PLAIN.issuperset(map(type, args))
         if is_plain and (not kwargs or _PLAIN.issuperset(map(type, kwargs.values()))):
             return function(*args, **kwargs)
+        if len(args) == 2 and isinstance(args[0], str) and isinstance(args[1], (list, tuple)):
+            return call(args[0], *args[1])  # the operands of einsum, in a list
         relevant = (*args, *kwargs.values())
         if has_torch_function(relevant):
             return handle_torch_function(call, relevant, *args, **kwargs)

@@ -98,7 +98,7 @@ def _prepared(name: str, input: Tensor, dim: int, target: Any) -> tuple[Tensor, 
     return widened(input), normalize_dim(dim, input.ndim), input.dtype
 
 
-@expose("softmax", out=False, numpy_names=True)
+@expose("softmax", numpy_names=True)
 def _softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """Exponentials along a dimension, divided by their sum."""
     x, dim, target = _prepared("softmax", input, dim, dtype)
@@ -107,7 +107,7 @@ def _softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     return cast(bind(SOFTMAX, x, dim=dim), target)
 
 
-@expose("log_softmax", out=False, numpy_names=True)
+@expose("log_softmax", numpy_names=True)
 def _log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """The logarithm of ``softmax``, computed without its rounding."""
     x, dim, target = _prepared("log_softmax", input, dim, dtype)
@@ -213,6 +213,8 @@ def rrelu(
     inplace: bool = False,
 ) -> Tensor:  # fmt: skip
     """``leaky_relu`` whose slope is drawn for each element while training, else in the middle."""
+    if lower > upper:
+        raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     # A slope is drawn only where it is used, as PyTorch does.
@@ -253,7 +255,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     return applied("threshold", lambda x: _threshold(x, threshold, value), input, inplace)
 
 
-@expose(out=False)
+@expose()
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """0 where ``|x| <= lambd``, else ``x``."""
     return bind(HARDSHRINK, input, lambd)  # type: ignore[no-any-return]

@@ -95,7 +95,7 @@ def feature_alpha_dropout(
 ) -> Tensor:
     """``alpha_dropout`` of whole channels."""
     _check_probability(p)
-    shape = _channels(input)
+    shape = _channels(input) if training else tuple(input._type.shape)
     return _dropped("feature_alpha_dropout", input, p, training, inplace, shape, True)
 
 

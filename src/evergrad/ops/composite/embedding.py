@@ -31,6 +31,8 @@ def embedding(
     norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> Tensor:  # fmt: skip
     """Rows of ``weight``. Rows longer than ``max_norm`` are first shortened to it, in place."""
+    if weight.ndim != 2:
+        raise RuntimeError("'weight' must be 2-D")
     place = _padding_row(padding_idx, weight._type.shape[0])
     if max_norm is not None:
         _shorten(weight, input, max_norm, norm_type)

@@ -14,6 +14,7 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.device import check_device
 from evergrad.core.printing import format_tensor
+from evergrad.core.state import STATE
 from evergrad.core.tensor import Array, Tensor, current_node, materialize
 from evergrad.core.trace import Var
 from evergrad.core.value_message import mark_of
@@ -115,7 +116,7 @@ def _reversed(self: Tensor) -> Tensor:
 @expose(function=False)
 def numpy(self: Tensor, *, force: bool = False) -> Array:
     """The elements as a NumPy array on the same memory."""
-    if not force and current_node(self) is not None:
+    if not force and STATE.get().grad and current_node(self) is not None:
         raise RuntimeError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
         )

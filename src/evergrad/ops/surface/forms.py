@@ -220,3 +220,9 @@ def resolve_neg(input: Tensor) -> Tensor:
 def conj_physical_(self: Tensor) -> Tensor:
     """The complex conjugate in place."""
     return self.copy_(conj(self)) if self.dtype.is_complex else self
+
+
+@expose(method=False, out=False)
+def is_inference(input: Tensor) -> bool:
+    """Whether the tensor was made in inference mode."""
+    return input.is_inference()

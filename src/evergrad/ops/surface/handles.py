@@ -83,7 +83,10 @@ def detach_(input: Tensor) -> Tensor:
 
 
 def _data(self: Tensor) -> Tensor:
-    """The same elements without a history. A write to them counts: backward notices it."""
+    """The same elements without a history. A write to them counts: backward notices it.
+
+    ``set_data_writes_counted(False)`` lets such a write pass with a warning, as PyTorch does.
+    """
     return detach(self)
 
 

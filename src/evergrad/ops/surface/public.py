@@ -61,7 +61,7 @@ def expose(
             if name.startswith("_") and not name.startswith("__"):
                 continue  # a private name only carries the public ones
             if function:
-                _add_function(name, _accepting_out(guarded, numpy_names) if out else form, into)
+                _add_function(name, accepting_out(guarded, numpy_names) if out else form, into)
             if method:
                 setattr(Tensor, name, form)
             if inplace:
@@ -99,7 +99,7 @@ def expose_op(
     function.__doc__ = DOCS.get(names[0], op.doc)
     function.row = op  # type: ignore[attr-defined]
     for name in names:
-        _add_function(name, _accepting_out(function))
+        _add_function(name, accepting_out(function))
         setattr(Tensor, name, function)
         if inplace:
             setattr(Tensor, name + "_", _direct_in_place(op, name, function))
@@ -176,7 +176,10 @@ def _rename(kwargs: dict[str, Any]) -> None:
                 kwargs[name] = kwargs.pop(numpy_name)
 
 
-def _accepting_out(function: Callable[..., Any], numpy_names: bool = False) -> Callable[..., Any]:
+def accepting_out(function: Callable[..., Any], numpy_names: bool = False) -> Callable[..., Any]:
+    """The function with a keyword ``out``: the tensor, or tensors, that get the result. With
+    ``numpy_names`` it takes ``axis`` and ``keepdims`` too."""
+
     @functools.wraps(function)
     def with_out(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         if numpy_names and kwargs:
@@ -324,6 +327,7 @@ def operator(
 
 
 __all__ = [
-    "FUNCTIONS", "NUMBERS", "as_operand", "bind", "cast", "expose", "expose_op", "named_in_place",
+    "FUNCTIONS", "NUMBERS", "accepting_out", "as_operand", "bind", "cast", "expose", "expose_op",
+    "named_in_place",
     "operator", "resize", "row_of", "write_out",
 ]  # fmt: skip

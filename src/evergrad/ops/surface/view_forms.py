@@ -188,7 +188,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     return _written(input, src, SLICE, {"slices": (*before, index % extent)})
 
 
-@expose(out=False)
+@expose()
 def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
     step: int = 1,

@@ -22,6 +22,8 @@ from evergrad.func import functional_call
 from evergrad.nn import ModuleList
 from evergrad.nn import functional as F
 from evergrad.ops.surface.handles import UntypedStorage
+from evergrad.utils.data import DataLoader
+from evergrad.utils.data._utils.iterators import SingleProcessIterator
 
 Anything = Any
 ParamsT = Iterable[Any]
@@ -272,6 +274,22 @@ class DatasetKind:
 
     Map = 0
     Iterable = 1
+
+
+class SingleProcessLoaderIterator(SingleProcessIterator):
+    """Iterates a loader of this process, also one that only has PyTorch's private attributes."""
+
+    def __init__(self, loader: Any) -> None:
+        self._batches: Any = None
+        if isinstance(loader, DataLoader):
+            super().__init__(loader, None)
+        elif loader._dataset_kind == DatasetKind.Iterable and not loader._auto_collation:
+            self._batches = map(loader.collate_fn, iter(loader.dataset))
+        else:
+            raise TypeError(f"cannot iterate a {type(loader).__name__}: not a DataLoader")
+
+    def __next__(self) -> Any:
+        return super().__next__() if self._batches is None else next(self._batches)
 
 
 def make_functional_with_buffers(model: Any) -> Any:

@@ -11,6 +11,8 @@ from importlib.metadata import Distribution
 from types import ModuleType
 from typing import Any
 
+from evergrad.core.settings import set_data_writes_counted
+
 from . import refusals
 from .facade import Facade
 from .private_names import RENAMED
@@ -113,11 +115,13 @@ def install() -> None:
             )
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
+        set_data_writes_counted(False)
 
 
 def uninstall() -> None:
     """Undo :func:`install`: forget the modules it served."""
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
+        set_data_writes_counted(True)
     for name in [n for n, module in sys.modules.items() if isinstance(module, Facade)]:
         del sys.modules[name]

@@ -52,7 +52,7 @@ HOMES = {
     "torch.distributed._tensor.placement_types.Shard": "evergrad.as_torch.definitions:Shard",
     "torch.distributed.rpc.api.UNSET_RPC_TIMEOUT": "evergrad.as_torch.definitions:UNSET_TIMEOUT",
     "torch.distributions.transforms._InverseTransform":
-        "evergrad.distributions.transforms:InverseTransform",
+        "evergrad.distributions.transform_base:_InverseTransform",
     "torch.distributions.utils._standard_normal": "evergrad.as_torch.definitions:standard_normal",
     "torch.distributions.utils._sum_rightmost": "evergrad.as_torch.definitions:sum_rightmost",
     "functorch.make_functional": "evergrad.as_torch.definitions:make_functional",
@@ -120,7 +120,7 @@ HOMES = {
     "torch.utils.data.dataloader._BaseDataLoaderIter":
         "evergrad.utils.data._utils.iterators:BaseIterator",
     "torch.utils.data.dataloader._SingleProcessDataLoaderIter":
-        "evergrad.utils.data._utils.iterators:SingleProcessIterator",
+        "evergrad.as_torch.definitions:SingleProcessLoaderIterator",
     "torch.utils.data.dataloader._MultiProcessingDataLoaderIter":
         "evergrad.utils.data._utils.iterators:MultiProcessIterator",
     "torch.utils.data.dataloader._DatasetKind": "evergrad.as_torch.definitions:DatasetKind",

@@ -254,6 +254,29 @@ def empty_strided(
     return finish(as_strided(memory, shape, steps), requires_grad)
 
 
+@expose(method=False, out=False)
+def empty_permuted(
+    size: Any, physical_layout: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor to be filled whose dimensions are in memory in the order ``physical_layout``."""
+    shape, order = as_shape((size,)), as_shape((physical_layout,))
+    if len(order) != len(shape):
+        raise RuntimeError(
+            "Number of dimensions in size does not match the length of the physical_layout; i.e. "
+            f"len(size) = {len(shape)} is not equal to len(physical_layout) = {len(order)}"
+        )
+    if set(order) != set(np.arange(len(shape)).tolist()):
+        raise RuntimeError(
+            f"Expected physical_layout to be a permutation of the dimensions, got {list(order)}"
+        )
+    strides, step = [0] * len(shape), 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return empty_strided(shape, strides, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
 @expose(function=False)
 def new_empty_strided(
     self: Tensor, size: Any, stride: Any, *, dtype: Any = None, device: Any = None,

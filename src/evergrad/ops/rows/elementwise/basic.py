@@ -557,6 +557,7 @@ operator("__add__", ADD, reflected="__radd__", inplace="add_")
 operator("__sub__", SUB, reflected="__rsub__", inplace="sub_")
 operator("__mul__", MUL, reflected="__rmul__", inplace="mul_")
 operator("__truediv__", DIV, reflected="__rtruediv__", inplace="div_")
+setattr(Tensor, "__rdiv__", Tensor.__rtruediv__)  # noqa: B010 - not an attribute of the class
 operator("__floordiv__", floor_divide, reflected="__rfloordiv__", inplace="floor_divide_")
 operator("__mod__", remainder, reflected="__rmod__", inplace="remainder_")
 operator("__pow__", pow, reflected="__rpow__", inplace="pow_")

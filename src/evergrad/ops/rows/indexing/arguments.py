@@ -80,7 +80,8 @@ def at_least_1d(x: Tensor) -> Tensor:
 def require_index(name: str, index: Any, *, int32: bool = True, vector: bool = True) -> Tensor:
     if not isinstance(index, Tensor):
         raise TypeError(f"{name}(): argument 'index' must be Tensor, not {type(index).__name__}")
-    if index.dtype is not dtypes.int64 and not (int32 and index.dtype is dtypes.int32):
+    is_index = index.dtype is dtypes.int64 or (int32 and index.dtype is dtypes.int32)
+    if not is_index and index._type.numel:
         wanted = "int32 or int64" if int32 else "int64"
         raise RuntimeError(
             f"{name}(): Expected dtype {wanted} for index, but got {index.dtype.name}"

@@ -392,6 +392,13 @@ def ormqr(
     input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False
 ) -> Tensor:
     """``input3`` times the whole Q of a QR factorization in the form ``geqrf`` leaves it."""
+    if input.ndim < 2 or input3.ndim < 2:
+        raise RuntimeError("torch.ormqr: input must have at least 2 dimensions.")
+    if input2.ndim and input2.shape[-1] != min(input3.shape[-2 if left else -1], input.shape[-1]):
+        raise RuntimeError(
+            f"torch.ormqr: tau.shape[-1] must be equal to min(other.shape[{-2 if left else -1}], "
+            "input.shape[-1])"
+        )
     tau = unsqueeze(input2, -1)
     if left:
         return bind(ORMQR, input, tau, input3, adjoint=bool(transpose))  # type: ignore[no-any-return]

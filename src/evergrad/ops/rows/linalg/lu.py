@@ -213,7 +213,7 @@ def _lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     return lu_solve(LU_data, LU_pivots, input)
 
 
-@expose("lu", out=False)
+@expose("lu")
 @autocast_policy(AutocastPolicy.FLOAT32)
 def _lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
     """The factorization in one matrix, the row exchanges, and on request the first zero pivot."""

@@ -324,6 +324,8 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
         raise RuntimeError("N must be greater than 1.")
     if x.dtype.category < dtypes.FLOATING:
         x = cast(x, dtypes.int64)
+    if not x.ndim:
+        x = x.reshape(1)
     powers = [ones_like(x)]
     for _ in range(count - 1):
         powers.append(powers[-1] * x)

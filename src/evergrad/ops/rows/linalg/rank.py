@@ -265,7 +265,7 @@ LSTSQ = opaque(
 )  # fmt: skip
 
 
-@expose(out=False, method=False, into=LINALG)
+@expose(method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def lstsq(
     input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None

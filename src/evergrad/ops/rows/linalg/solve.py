@@ -249,7 +249,7 @@ def solve_triangular(
     return substitute_right(B, input, is_upper=bool(upper), unit=bool(unitriangular))
 
 
-@expose(out=False)
+@expose()
 @autocast_policy(AutocastPolicy.FLOAT32)
 def triangular_solve(
     input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False,

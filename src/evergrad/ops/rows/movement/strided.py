@@ -202,23 +202,38 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     if any(s < 0 for s in stride):
         raise RuntimeError(f"as_strided: Negative strides are not supported: {list(stride)}")
     offset = input.storage_offset() if storage_offset is None else storage_offset
+    span = sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     base = input
     if input._view is not None and not _spans_storage(input):
+        if _covers(input, offset, span):
+            return _strided(input, size, stride, offset - input.storage_offset())
         if input._view.base is None or input._view.base._view is not None:
             base = _storage_handle(input)
         else:
             base = input._view.base
-    layout = base.layout_array()
-    last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    if 0 not in size and (offset < 0 or last >= base._type.numel):
+    if 0 not in size and (offset < 0 or offset + span >= base._type.numel):
         raise RuntimeError(
             f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} "
-            f"require {last + 1} elements, but the storage has {base._type.numel}"
+            f"require {offset + span + 1} elements, but the storage has {base._type.numel}"
         )
+    return _strided(base, size, stride, offset)
+
+
+def _strided(base: Tensor, size: Shape, stride: Shape, offset: int) -> Tensor:
+    layout = base.layout_array()
     base_stride = tuple(s // layout.itemsize for s in layout.strides)
     return bind(  # type: ignore[no-any-return]
         AS_STRIDED, base, size=size, stride=stride, offset=offset, base_stride=base_stride
     )
+
+
+def _covers(input: Tensor, offset: int, span: int) -> bool:
+    """Whether a leaf that is itself a view spans the new view, and so gets its gradient."""
+    if not input.requires_grad or input._view is None or input._view.base is not None:
+        return False
+    start = input.storage_offset()
+    reach = sum((n - 1) * s for n, s in zip(input._type.shape, input.stride(), strict=True))
+    return offset >= start and offset + span <= start + reach
 
 
 def _spans_storage(input: Tensor) -> bool:
