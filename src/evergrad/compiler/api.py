@@ -217,6 +217,7 @@ class Compiled:
                 call_path.begin()
                 result = call.on_session(session)
             except BaseException:
+                self.last_call = LastCall("traced", "the function raised an exception")
                 try:
                     session.end()
                 finally:
@@ -236,6 +237,7 @@ class Compiled:
                 variant.schedule.note_traced(seconds, len(captured.graph.equations))
             except NotWholeError as reason:
                 if self.fullgraph and not self.is_first_step(session, str(reason)):
+                    installed.discard()
                     undo_changes(python)
                     session.abandon()
                     raise TraceError(f"{self.name} cannot be compiled whole: {reason}") from None
@@ -442,6 +444,7 @@ class Compiled:
                     session.restore_states()
                     raise
                 finally:
+                    installed.discard()
                     undo_changes(python)
                     session.abandon()
                     session.release()

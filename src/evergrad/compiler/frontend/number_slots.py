@@ -167,6 +167,11 @@ class Installed:
     def __exit__(self, *error: object) -> None:
         self.remove()
 
+    def discard(self) -> None:
+        """Drop what was appended: the call has no effects."""
+        for recorder in self.recorders.values():
+            recorder.pending = []
+
     def remove(self) -> None:
         """Let the places hold the numbers themselves."""
         for slot in self.slots:
