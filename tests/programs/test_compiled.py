@@ -25,6 +25,11 @@ from .test_programs import FLOAT64, NOT_IN_FLOAT64, PROGRAMS, outcome
 RUN_BY_PYTHON = {
     "actor_critic": {"Policy": "a Categorical that the function makes is returned"},
     "gcn": dict.fromkeys(("GraphConvolution", "GCN"), "an argument is sparse or nested"),
+    "beta_vae": {"Autoencoder": "a Independent that the function makes is returned"},
+    "gru_seq2seq": {"Translator": "the elements of an outside tensor are read, at "},
+    "hooks": {"Sequential": "the value of a traced tensor was read "},
+    "mixture_of_experts": {"Mixture": "the value of a traced tensor was read "},
+    "weight_averaging": {"AveragedModel": "the value of a traced tensor was read "},
     "maml": {"Sequential": "a tensor from outside that the function reads has a history"},
     "seq2seq": {"Encoder": "the elements of an outside tensor are read, at "},
     "timeseries_lbfgs": {"LBFGS": "the value of a traced tensor was read "},
@@ -36,6 +41,11 @@ RUN_BY_PYTHON = {
 FEW_MOVED = 6e-4
 BFLOAT16 = 4e-3
 FIRST_STEPS = 5
+
+
+# Programs without a module or a step that could be compiled whole; and SparseAdam, whose gradients
+# a compiled lookup makes dense.
+NOT_COMPILED = {"ensemble_vmap", "kmeans", "lbfgs_logistic", "word2vec"}
 
 
 class Everything:
@@ -86,7 +96,7 @@ def assert_reasons(found: dict[str, str], expected: dict[str, str]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*is not one compiled program:RuntimeWarning")
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", [p for p in PROGRAMS if p not in NOT_COMPILED])
 def test_losses_are_those_of_eager_evaluation(program: str, everything: Everything) -> None:
     kind, tolerance = "float64", FLOAT64
     if program in NOT_IN_FLOAT64:
