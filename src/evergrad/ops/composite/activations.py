@@ -331,7 +331,6 @@ def _in_single(curve: Curve) -> Curve:
     return applied_in_single
 
 
-@_in_single
 @eager_composite(least=512)
 def _silu(x: Tensor) -> Tensor:
     return x * sigmoid(x)
@@ -358,10 +357,9 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
         return _gelu_by_tanh(input)
     if approximate != "none":
         raise RuntimeError("approximate argument must be either none or tanh.")
-    return _gelu(input)
+    return _gelu(input)  # type: ignore[no-any-return]
 
 
-@_in_single
 @eager_composite(least=512)
 def _gelu(x: Tensor) -> Tensor:
     return x * ndtr(x)  # type: ignore[no-any-return]
