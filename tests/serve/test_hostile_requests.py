@@ -22,8 +22,9 @@ from .running import Running, running, small_service
 HUGE = 10**400  # no float holds it
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2**31, 2**63, -(2**64), HUGE, 0.5, -0.5, 5e-324, 1e308,
-    float("inf"), float("nan"), "", "a", "\ud800", "\x00", "é€😀", "a" * 5000, [], [0], [-1],
-    [HUGE], ["a"], [""], [["a"]], [[]], [None], [True], [0.5], {}, {"a": 1}, {"0": HUGE}, {"0": float("nan")},
+    float("inf"), float("nan"),
+    "", "a", "\ud800", "\x00", "é€😀", "a" * 5000, [], [0], [-1], [HUGE], ["a"],
+    [""], [["a"]], [[]], [None], [True], [0.5], {}, {"a": 1}, {"0": HUGE}, {"0": float("nan")},
     {"0": float("inf")}, {"1" * 400: 1}, {"type": "text"}, {"role": "user", "content": "a"},
     [{"role": "user", "content": "a"}], [{"role": "user"}], [{"role": {}, "content": []}],
     [{"role": "user", "content": [{"type": "text", "text": "\ud800"}]}],
