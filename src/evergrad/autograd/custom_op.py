@@ -17,6 +17,7 @@ from evergrad.autograd.function import Function, FunctionCtx, run_forward, unrec
 from evergrad.core import dtypes
 from evergrad.core.op import Op, Specialization
 from evergrad.core.rng.default_generator import default_generator
+from evergrad.core.rng.generator import Generator
 from evergrad.core.row_facts import lowered
 from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, using
@@ -150,10 +151,10 @@ def _drawing_nothing(cls: type[Function]) -> Iterator[None]:
     would not be those of the first run."""
     trace = STATE.get().trace
     start = 0 if trace is None else len(trace.equations)
-    state = default_generator().get_state().array()
+    state = Generator.get_state(default_generator())
     yield
     if trace is None:
-        drew = not np.array_equal(state, default_generator().get_state().array())
+        drew = not np.array_equal(state, Generator.get_state(default_generator()))
     else:
         drew = any(e.op.random and e.op.family != "custom" for e in trace.equations[start:])
     if drew:

@@ -16,6 +16,7 @@ import numpy as np
 from evergrad.autograd.graph import saved_tensors_hooks
 from evergrad.core.functionalize import FunctionalizingTrace
 from evergrad.core.rng.default_generator import default_generator
+from evergrad.core.rng.generator import Generator
 from evergrad.core.saved_values import save_value, verify
 from evergrad.core.source_location import describe, user_location
 from evergrad.core.state import STATE, Hooks, using
@@ -111,7 +112,7 @@ class _Frame:
         former = None
         if self.random_state is not None:
             former = _random_state()
-            default_generator().set_state(self.random_state)
+            Generator.set_state(default_generator(), self.random_state)
         try:
             with (
                 using(grad=True, autocast=self.autocast),
@@ -124,7 +125,7 @@ class _Frame:
                 raise
         finally:
             if former is not None:
-                default_generator().set_state(former)
+                Generator.set_state(default_generator(), former)
 
 
 class _Print:
@@ -182,7 +183,7 @@ class _Input:
 
 
 def _random_state() -> Any:
-    return default_generator().get_state().array()
+    return Generator.get_state(default_generator())
 
 
 def checkpoint(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evergrad.core.rng.default_generator import default_generator
+from evergrad.core.rng.generator import Generator
 from evergrad.core.source_location import describe
 from evergrad.core.state import using
 from evergrad.core.storage import Storage
@@ -28,7 +29,7 @@ class Snapshot:
     def __init__(self, storages: Iterable[Storage], generators: Iterable[Any]) -> None:
         held: list[Any] = [s.value for s in storages]
         self.arrays = [(array, array.copy()) for array in held]
-        self.generators = [(g, g.get_state()) for g in generators]
+        self.generators = [(g, Generator.get_state(g)) for g in generators]
 
     def restore(self) -> None:
         for array, value in self.arrays:
@@ -37,7 +38,7 @@ class Snapshot:
 
     def restore_generators(self) -> None:
         for generator, state in self.generators:
-            generator.set_state(state)
+            Generator.set_state(generator, state)
 
 
 class Kind(NamedTuple):

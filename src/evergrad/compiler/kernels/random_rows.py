@@ -87,7 +87,7 @@ def as_signed(number: int) -> int:
 
 def _position(*, count: int, generator: Any) -> tuple[Any, Any]:
     source = source_of(generator)
-    found = source.initial_seed(), source.offset
+    found = Generator.initial_seed(source), source.offset
     source.offset += blocks_of(count)
     return tuple(np.asarray(as_signed(number), np.int64) for number in found)  # type: ignore[return-value]
 

@@ -22,6 +22,7 @@ from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.compiler.schedule.waves import task_order
 from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.rng.default_generator import default_generator
+from evergrad.core.rng.generator import Generator
 from evergrad.core.source_location import describe
 from evergrad.core.tensor import from_array
 from evergrad.core.trace import Equation, Graph
@@ -291,7 +292,7 @@ class Program:
             self.bind()
         self.prepare(arguments, numbers)
         # Kernels use copies of the RNG states, which are stored after a successful run.
-        states = [(generator, generator.get_state()) for generator in self.generators_to_restore()]
+        states = [(g, Generator.get_state(g)) for g in self.generators_to_restore()]
         token = numpy_errors.set(QUIET) if self.has_calls else None
         try:
             for segment in self.segments:
@@ -304,7 +305,7 @@ class Program:
                 deliver(self.outputs())
             else:
                 for generator, state in states:
-                    generator.set_state(state)
+                    Generator.set_state(generator, state)
             raise
         finally:
             if token is not None:

@@ -12,31 +12,50 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from evergrad.core.device import CPU
 from evergrad.core.functionalize import materialize_trace
 from evergrad.core.rng import generator as base
+from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, from_array
 
 
 class Generator(base.Generator):
-    """A stream of random numbers whose state is a uint8 tensor."""
+    """A stream of random numbers whose state is a uint8 tensor.
+
+    While a call is recorded its draws are equations. Whatever else is done to a generator is
+    Python's, at every call: the draws so far are computed first. The engine itself uses the methods
+    of the base class.
+    """
 
     def __init__(self, device: object = "cpu", *, algorithm: str = "mt19937") -> None:
+        materialize_trace("a Generator was made")
         super().__init__(device, algorithm=algorithm)
         self.device = CPU  # type: ignore[assignment]
 
+    def manual_seed(self, seed: int) -> Self:
+        """Restart the stream of ``seed``. Negative seeds count back from 2**64."""
+        materialize_trace("manual_seed() was called")
+        return super().manual_seed(seed)
+
+    def initial_seed(self) -> int:
+        """The seed that the stream began with."""
+        materialize_trace("initial_seed() was called")
+        return super().initial_seed()
+
     def get_state(self) -> Tensor:  # type: ignore[override]
         """The whole state as bytes, in a format that ``set_state`` reads."""
+        materialize_trace("get_state() was called")
         return from_array(super().get_state())
 
     def set_state(self, state: Any) -> Generator:
         """Continue from a state of ``get_state``; the algorithm has to be the same."""
         if not isinstance(state, Tensor | np.ndarray):
             raise TypeError(f"expected a torch.ByteTensor, but got {type(state).__name__}")
+        materialize_trace("set_state() was called")
         super().set_state(state.array() if isinstance(state, Tensor) else state)
         return self
 
@@ -64,8 +83,9 @@ def default_generator() -> Generator:
     """The generator of the calling thread."""
     generator = _current.get()
     if generator is None:
-        generator = Generator()
-        generator.manual_seed(_first_seed)
+        with using(trace=None):  # no effect of the code that draws first
+            generator = Generator()
+            generator.manual_seed(_first_seed)
         _current.set(generator)
     return generator
 
@@ -73,7 +93,6 @@ def default_generator() -> Generator:
 def manual_seed(seed: int) -> Generator:
     """Restart the stream of ``seed`` here, and in every thread that has not sampled yet."""
     global _first_seed
-    materialize_trace("manual_seed() was called")
     generator = default_generator()
     generator.manual_seed(seed)
     _first_seed = generator.initial_seed()
@@ -103,10 +122,12 @@ def set_rng_state(new_state: Tensor) -> None:
 @contextmanager
 def using_generator(generator: Generator) -> Iterator[Generator]:
     """Use this generator as the calling thread's default inside."""
+    materialize_trace("using_generator() was called")
     token = _current.set(generator)
     try:
         yield generator
     finally:
+        materialize_trace("using_generator() ended")
         _current.reset(token)
 
 

@@ -43,7 +43,7 @@ class SeededStream:
         self.device = "cpu"
         self._algorithm: type[MersenneTwister] | type[Philox]
         self._algorithm = MersenneTwister if algorithm == "mt19937" else Philox
-        self.manual_seed(DEFAULT_SEED)
+        self._restart(DEFAULT_SEED)
 
     @property
     def algorithm(self) -> str:
@@ -51,9 +51,12 @@ class SeededStream:
 
     def manual_seed(self, seed: int) -> Self:
         """Restart the stream of `seed`. Negative seeds count back from 2**64."""
-        self._seed = _check_seed(seed)
-        self._source: MersenneTwister | Philox = self._algorithm(self._seed)
+        self._restart(_check_seed(seed))
         return self
+
+    def _restart(self, seed: int) -> None:
+        self._seed = seed
+        self._source: MersenneTwister | Philox = self._algorithm(seed)
 
     def seed(self) -> int:
         """Take a fresh seed from the operating system and return it."""
@@ -74,14 +77,14 @@ class SeededStream:
         if array.dtype != np.uint8:
             raise TypeError(f"expected the generator state as uint8, but got {array.dtype}")
         packed = array.tobytes()
-        expected = len(self.get_state())
+        expected = len(SeededStream.get_state(self))
         if len(packed) != expected or not packed.startswith(_MAGIC):
             raise RuntimeError(
                 f"Expected a {self.algorithm} generator state of size {expected} "
                 f"but found the input RNG state size to be {len(packed)}"
             )
         _, _, seed = _HEADER.unpack_from(packed)
-        self.manual_seed(seed)
+        self._restart(seed)
         self._source.unpack(packed[_HEADER.size :])
         return self
 
