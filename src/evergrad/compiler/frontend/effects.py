@@ -19,14 +19,8 @@ from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorde
 from evergrad.compiler.frontend.arguments import aliases_of, key_of
 from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.compiler.frontend.number_slots import Installed, NumberSlots
-from evergrad.compiler.frontend.python_state import (
-    PythonState,
-    StateGuard,
-    is_plain,
-    members_of,
-    plain_numbers,
-    same,
-)
+from evergrad.compiler.frontend.places import StateGuard, is_plain, members_of, plain_numbers, same
+from evergrad.compiler.frontend.python_state import PythonState
 from evergrad.compiler.frontend.session import NotWholeError, Session
 from evergrad.compiler.frontend.slots import ValueSlot
 from evergrad.core.functionalize import SymbolicNumber

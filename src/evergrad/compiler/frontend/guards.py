@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any
 
 from evergrad.compiler.frontend.identity_guards import identity_guard
-from evergrad.compiler.frontend.python_state import PythonState, Slot
+from evergrad.compiler.frontend.places import Slot
+from evergrad.compiler.frontend.python_state import PythonState
 from evergrad.compiler.frontend.slot_guards import SlotGuards
 from evergrad.core import dtypes
 from evergrad.core.dtypes import get_default_dtype

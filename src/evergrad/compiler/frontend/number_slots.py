@@ -15,7 +15,8 @@ from typing import Any
 
 from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorder
 from evergrad.compiler.frontend.identity_guards import MISSING
-from evergrad.compiler.frontend.python_state import PythonState, Slot, plain_numbers, read_slot
+from evergrad.compiler.frontend.places import Slot, plain_numbers, read_slot
+from evergrad.compiler.frontend.python_state import PythonState
 from evergrad.compiler.frontend.session import Session
 from evergrad.compiler.frontend.slots import ValueSlot
 from evergrad.core.python_numbers import PythonNumber

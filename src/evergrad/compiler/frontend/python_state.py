@@ -14,10 +14,8 @@ to be run by Python (``opaque``).
 
 from __future__ import annotations
 
-import array
 import builtins
 import decimal
-import dis
 import fractions
 import functools
 import io
@@ -28,7 +26,7 @@ import re
 import sys
 import types
 import weakref
-from collections import OrderedDict, deque, namedtuple
+from collections import deque, namedtuple
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import (
@@ -47,21 +45,42 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler.frontend.append_recorder import AppendRecorder
+from evergrad.compiler.frontend.code_reads import (
+    LIBRARIES,
+    PURE_MODULES,
+    compares_identity,
+    global_names_of,
+    is_effectful_module,
+    is_users_module,
+    matches_patterns,
+    names_of,
+)
 from evergrad.compiler.frontend.identity_guards import MISSING
+from evergrad.compiler.frontend.places import (
+    BUFFERS,
+    PLAIN,
+    ContextSlot,
+    NamesSlot,
+    ReferenceSlot,
+    Slot,
+    StateGuard,
+    hook_counts,
+    is_plain,
+    is_watchable,
+    members_of,
+    plain_numbers,
+    random_state,
+    read_slot,
+    write_slot,
+)
 from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import SymbolicNumber
-from evergrad.core.python_numbers import PythonNumber
 from evergrad.core.records import fields_of, flatten_records
 from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
 from evergrad.core.tree import tree_leaves
 
-# A place that holds one value: a mapping and a key, a cell and None, or an object and an attribute.
-Slot = tuple[Any, Any]
-
-_PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), range, slice)
-_IMMUTABLE = (*_PLAIN, dtype, np.generic, np.dtype, np.ufunc, CodeType)
+_IMMUTABLE = (*PLAIN, dtype, np.generic, np.dtype, np.ufunc, CodeType)
 _TABLES = ("_parameters", "_buffers", "_modules")
 # Arrays up to this size are compared by their elements; larger ones are opaque.
 _ARRAY_BYTES = 1 << 16
@@ -69,15 +88,6 @@ _ARRAY_BYTES = 1 << 16
 _LONGEST = 10_000
 # The most objects that are visited: a program that reaches more is run by Python.
 _MOST_VISITED = 20_000
-# Modules of the standard library whose functions have no effects and read no state.
-_PURE_MODULES = frozenset({
-    "_abc", "_collections", "_collections_abc", "_functools", "_operator", "_struct", "abc",
-    "bisect", "cmath", "collections", "contextlib", "copy", "copyreg", "dataclasses", "decimal",
-    "enum", "fractions", "functools", "heapq", "itertools", "json", "keyword", "math", "numbers",
-    "operator", "re", "reprlib", "statistics", "string", "struct", "textwrap", "types", "typing",
-    "typing_extensions", "argparse", "inspect", "array", "posixpath", "genericpath", "__future__",
-    "hashlib", "zlib", "base64", "pprint", "difflib", "random", "numpy",
-})  # fmt: skip
 # Built-in functions with effects, or whose result depends on more than their arguments.
 _EFFECTS = frozenset({
     "print", "input", "open", "exec", "eval", "compile", "__import__", "breakpoint", "globals",
@@ -110,81 +120,8 @@ _DYNAMIC = frozenset({"getattr", "vars", "__dict__", "dir", "setattr", "delattr"
 # Methods that run when an object is made, and the names by which the class of an object is reached.
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
 _REACHES_CLASS = frozenset({"type", "__class__", *_CONSTRUCTORS})
-# Instructions whose name is that of a global or of a module.
-_GLOBAL_OPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_NAME",
-                         "LOAD_FROM_DICT_OR_GLOBALS", "IMPORT_NAME", "IMPORT_FROM"})  # fmt: skip
-_LIBRARIES = frozenset({"evergrad", "numpy", "ml_dtypes", "llvmlite"})
-
-
-def same(now: Any, then: Any) -> bool:
-    """Whether two values are interchangeable: the same object, or equal plain values."""
-    if now is then:
-        return True
-    if type(now) is frozenset and type(then) is frozenset:
-        return now == then
-    if type(now) is not type(then) or not is_plain(then):
-        return False
-    return now.hex() == then.hex() if type(then) is float else bool(now == then)
-
-
-def is_plain(value: Any) -> bool:
-    """Whether a value is a number, a string, or a tuple of such."""
-    if type(value) is tuple:
-        return all(map(is_plain, value))
-    return isinstance(value, (*_PLAIN, np.generic, dtype))
-
-
 _CONTAINERS = (list, dict, tuple, set, frozenset, deque)
-_BUFFERS = (bytearray, memoryview, array.array)
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
-
-
-class StateGuard:
-    """A guard on a place: on the value of a slot, or on the members of a container."""
-
-    __slots__ = ("key", "name", "place", "value")
-
-    def __init__(self, name: str, place: Any, key: Any, value: Any) -> None:
-        self.name = name
-        self.place = place
-        self.key = key
-        self.value = value
-
-    def holds(self) -> bool:
-        if self.key is MISSING:
-            now = members_of(self.place)
-            then = self.value
-            return len(now) == len(then) and all(map(same, now, then))
-        return same(read_slot(self.place, self.key), self.value)
-
-
-def read_slot(holder: Any, key: Any) -> Any:
-    """What a slot holds; ``MISSING`` if there is nothing."""
-    try:
-        if key is None and isinstance(holder, CellType):
-            return holder.cell_contents
-        if isinstance(holder, (dict, MappingProxyType)):
-            return holder.get(key, MISSING)
-        if isinstance(holder, list) and isinstance(key, int):
-            return holder[key] if -len(holder) <= key < len(holder) else MISSING
-        return getattr(holder, key, MISSING)
-    except ValueError:  # an empty cell
-        return MISSING
-
-
-def members_of(container: Any) -> Sequence[Any]:
-    """The members of a container, the keys of a mapping first."""
-    if isinstance(container, (list, tuple)):
-        return container
-    if isinstance(container, (dict, MappingProxyType)):
-        return [*container.keys(), *container.values()]
-    if isinstance(container, _BUFFERS):
-        return (bytes(container),)
-    if isinstance(container, np.ndarray):
-        return (container.tobytes(), container.shape, container.strides)
-    if isinstance(container, (set, frozenset)):
-        return (frozenset(container),)
-    return list(container)
 
 
 class PythonState:
@@ -230,7 +167,7 @@ class PythonState:
         self.push(function, getattr(function, "__qualname__", type(function).__name__))
         self.push_arguments((args, kwargs or {}))
         self.walk()
-        self._hooks = [_hook_counts(t) for t in (*self.tensors, *self._arguments)]
+        self._hooks = [hook_counts(t) for t in (*self.tensors, *self._arguments)]
 
     def push_arguments(self, tree: Any) -> None:
         """Watch the containers of a call for writes, and visit the objects in them."""
@@ -291,7 +228,7 @@ class PythonState:
             (MethodType, self.visit_method), (BuiltinFunctionType, self.visit_builtin),
             (functools.partial, self.visit_partial), (type, self.visit_class),
             (ModuleType, self.visit_module), (_CONTAINERS, self.visit_container),
-            (np.ndarray, self.visit_array), (_BUFFERS, self.visit_buffer),
+            (np.ndarray, self.visit_array), (BUFFERS, self.visit_buffer),
             (_VIEWS, self.visit_view), (MappingProxyType, self.visit_proxy),
             ((staticmethod, classmethod), self.visit_wrapped), (property, self.visit_property),
             (functools.cached_property, self.visit_cached_property),
@@ -320,7 +257,7 @@ class PythonState:
         module = str(function.__globals__.get("__name__", ""))
         if not is_users_module(module):
             self.check_library(module, function.__name__)
-            is_engine = module.partition(".")[0] in _LIBRARIES
+            is_engine = module.partition(".")[0] in LIBRARIES
             for cell in function.__closure__ or ():  # it may wrap a function of the user's
                 held = read_slot(cell, None)
                 if not is_engine or isinstance(held, (FunctionType, MethodType)):
@@ -393,7 +330,7 @@ class PythonState:
         """Functions of the standard library and of extension modules may have effects."""
         root = module.partition(".")[0]
         self.libraries.add(root)
-        if root in _LIBRARIES or root in _PURE_MODULES:
+        if root in LIBRARIES or root in PURE_MODULES:
             return
         if root == "builtins":
             if name in _EFFECTS or name == "next":
@@ -410,7 +347,7 @@ class PythonState:
         root = module.__name__.partition(".")[0]
         self.libraries.add(root)
         used = [key for key in self.names if key in mapping]
-        if root not in _LIBRARIES and root not in _PURE_MODULES:
+        if root not in LIBRARIES and root not in PURE_MODULES:
             harmless = _HARMLESS.get(root, frozenset())
             if any(key not in harmless for key in used) or not _FILES.isdisjoint(self.names):
                 self.give_up(f"the module {module.__name__} is used")
@@ -596,7 +533,7 @@ class PythonState:
 
     def watch_names(self, mapping: Mapping[str, Any], name: str) -> None:
         """Watch which attributes a class has."""
-        holder = _NamesSlot(mapping)
+        holder = NamesSlot(mapping)
         if (id(mapping), MISSING) not in self._noted:
             self._noted.add((id(mapping), MISSING))
             self.guards.append(
@@ -607,12 +544,12 @@ class PythonState:
         self._random.append((value, random_state(value)))
 
     def visit_context_variable(self, value: Any, name: str) -> None:
-        holder = _ContextSlot(value)
+        holder = ContextSlot(value)
         self.push(self.note(f"the context variable {value.name}", holder, "value"), value.name)
 
     def visit_reference(self, value: Any, name: str) -> None:
         """The referent is visited, but not kept alive."""
-        self.note(f"whether the referent of {name} is alive", _ReferenceSlot(value), "is_alive")
+        self.note(f"whether the referent of {name} is alive", ReferenceSlot(value), "is_alive")
         referent = value()
         self.weakly_held.add(id(referent))
         self.push(referent, name)
@@ -653,7 +590,7 @@ class PythonState:
 
     def changed_hooks(self) -> bool:
         """Whether hooks on tensors were added or removed since the walk."""
-        return self._hooks != [_hook_counts(t) for t in (*self.tensors, *self._arguments)]
+        return self._hooks != [hook_counts(t) for t in (*self.tensors, *self._arguments)]
 
     def overlapping_memory(self, tensors: Iterable[Tensor]) -> bool:
         """Whether two storages among the reachable ones and those of some tensors share memory."""
@@ -687,7 +624,7 @@ class PythonState:
                 held = read_slot(guard.place, guard.key)
                 plain = plain_numbers(held)
                 if plain is not held:
-                    _write_slot(guard.place, guard.key, plain)
+                    write_slot(guard.place, guard.key, plain)
 
     def slots(self) -> list[Slot]:
         """All slots that are watched."""
@@ -697,7 +634,7 @@ class PythonState:
         """The lists and dictionaries that are watched."""
         found: list[Collection[Any]] = []
         for guard in self.guards:
-            if guard.key is MISSING and _is_watchable(guard.place):
+            if guard.key is MISSING and is_watchable(guard.place):
                 found.append(guard.place)
                 if isinstance(guard.place, dict):
                     found.append(dict.keys(guard.place))
@@ -706,66 +643,10 @@ class PythonState:
     def per_call(self) -> Iterator[tuple[Callable[[], Any], Any, str]]:
         """Guards that cannot be checked by identity: (predicate, expected, name)."""
         for guard in self.guards:
-            if guard.key is MISSING and not _is_watchable(guard.place):
+            if guard.key is MISSING and not is_watchable(guard.place):
                 yield guard.holds, True, guard.name
         if self.reads_environment:
             yield (lambda: dict(os.environ)), dict(os.environ), "the environment variables"
-
-
-def _hook_counts(tensor: Tensor) -> tuple[int, ...]:
-    """The number of hooks in each table of a leaf."""
-    leaf = tensor._leaf
-    if leaf is None:
-        return ()
-    hooks = leaf.hooks
-    accumulated = len(leaf.accumulated or ())
-    if hooks is None:
-        return (accumulated, 0, 0, 0)
-    on_result = sum(map(len, hooks.on_result.values()))
-    return (accumulated, on_result, len(hooks.before), len(hooks.after))
-
-
-def _is_watchable(place: Any) -> bool:
-    """Whether the members of a container can be compared by identity in their order."""
-    return isinstance(place, (list, dict)) and not isinstance(place, OrderedDict)
-
-
-class _NamesSlot:
-    """The names in a mapping as an attribute of an object: the same object while they are the
-    same."""
-
-    def __init__(self, mapping: Mapping[str, Any]) -> None:
-        self.mapping = mapping
-        self.last: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        now = tuple(self.mapping)
-        if now != self.last:
-            self.last = now
-        return self.last
-
-
-class _ContextSlot:
-    """A context variable as an object with an attribute."""
-
-    def __init__(self, variable: ContextVar[Any]) -> None:
-        self.variable = variable
-
-    @property
-    def value(self) -> Any:
-        return self.variable.get(MISSING)
-
-
-class _ReferenceSlot:
-    """A weak reference as an object with an attribute: its referent is the same or gone."""
-
-    def __init__(self, reference: weakref.ref[Any]) -> None:
-        self.reference = reference
-
-    @property
-    def is_alive(self) -> bool:
-        return self.reference() is not None
 
 
 _TUPLE_FIELD = type(vars(namedtuple("_Fields", "field"))["field"])
@@ -779,117 +660,6 @@ _UNINTERESTING = frozenset({"__module__", "__dict__", "__weakref__", "__doc__", 
                             "__dataclass_fields__", "__dataclass_params__", "__match_args__",
                             "__orig_bases__", "__static_attributes__",
                             "__firstlineno__"})  # fmt: skip
-
-
-def _write_slot(holder: Any, key: Any, value: Any) -> None:
-    if key is None and isinstance(holder, CellType):
-        holder.cell_contents = value
-    elif isinstance(holder, dict):
-        holder[key] = value
-    elif isinstance(holder, MappingProxyType):
-        pass  # of a class: written through its attribute
-    else:
-        setattr(holder, key, value)
-
-
-def plain_numbers(value: Any, depth: int = 6) -> Any:
-    """A value with Python floats for the numbers of a session: containers and objects are changed
-    in place, tuples made anew."""
-    if type(value) is SymbolicNumber:
-        return float(value)
-    if type(value) is PythonNumber:
-        return value.value
-    if type(value) is AppendRecorder:
-        value.pending = [plain_numbers(member) for member in value.pending]
-        return value.flush()
-    if depth == 0 or isinstance(value, (Tensor, type, ModuleType, FunctionType, *_PLAIN)):
-        return value
-    if isinstance(value, tuple):
-        members = [plain_numbers(member, depth - 1) for member in value]
-        if all(map(operator.is_, members, value)):
-            return value
-        return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
-    if isinstance(value, (dict, list, deque)):
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, held in list(pairs):
-            plain = plain_numbers(held, depth - 1)
-            if plain is not held:
-                value[key] = plain
-        return value
-    own = getattr(value, "__dict__", None)
-    if type(own) is dict and "_parameters" not in own:
-        plain_numbers(own, depth - 1)
-    return value
-
-
-def random_state(source: Any) -> Any:
-    """The state of a source of random numbers, for comparison."""
-    if isinstance(source, np.random.Generator):
-        return repr(source.bit_generator.state)
-    if source is random or isinstance(source, random.Random):
-        try:
-            return source.getstate()
-        except NotImplementedError:  # of the operating system
-            return None
-    kind, keys, *rest = source.get_state()
-    return (kind, keys.tobytes(), *rest)
-
-
-@functools.lru_cache(maxsize=4096)
-def names_of(code: CodeType) -> frozenset[str]:
-    """The names that code mentions, nested code included: of globals, attributes and imports, and
-    strings that may be names."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= names_of(constant)
-        elif isinstance(constant, str) and constant.isidentifier():
-            names.add(constant)
-        elif isinstance(constant, tuple):
-            names.update(c for c in constant if isinstance(c, str) and c.isidentifier())
-    return frozenset(names)
-
-
-def compares_identity(code: CodeType) -> bool:
-    """Whether code has ``is`` or ``in``, other than in a test for ``None``."""
-    return not instructions_of(code).isdisjoint(("IS_OP", "CONTAINS_OP"))
-
-
-def matches_patterns(code: CodeType) -> bool:
-    return any(name.startswith("MATCH_") for name in instructions_of(code))
-
-
-@functools.lru_cache(maxsize=4096)
-def instructions_of(code: CodeType) -> frozenset[str]:
-    """The names of the instructions of code, nested code included."""
-    names = {i.opname for i in dis.get_instructions(code)}
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= instructions_of(constant)
-    return frozenset(names)
-
-
-@functools.lru_cache(maxsize=4096)
-def global_names_of(code: CodeType) -> frozenset[str]:
-    """The names that code looks up as globals or imports, nested code included; those of attributes
-    are none of them: ``optimizer.step`` does not reach a global ``step``."""
-    names = {i.argval for i in dis.get_instructions(code) if i.opname in _GLOBAL_OPS}
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= global_names_of(constant)
-    return frozenset(names)
-
-
-def is_effectful_module(root: str) -> bool:
-    """Whether objects of a module of the standard library may change by themselves."""
-    return root in sys.stdlib_module_names and root not in (*_PURE_MODULES, "builtins")
-
-
-@functools.lru_cache(maxsize=4096)
-def is_users_module(name: str) -> bool:
-    """Whether a module is neither the engine's nor of the standard library or NumPy."""
-    root = name.partition(".")[0]
-    return root == "__main__" or root not in (*_LIBRARIES, *sys.stdlib_module_names)
 
 
 def _slots_of(kind: type) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from evergrad import config
 from evergrad.compiler.frontend.capture import Captured
 from evergrad.compiler.frontend.diagnose import describe_equation
 from evergrad.compiler.frontend.outputs import Alias, Evaluated, Output
-from evergrad.compiler.frontend.python_state import same
+from evergrad.compiler.frontend.places import same
 from evergrad.core.composite import Body
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var

@@ -7,7 +7,7 @@ from types import CellType, MappingProxyType
 from typing import Any
 
 from evergrad.compiler.frontend.identity_guards import MISSING
-from evergrad.compiler.frontend.python_state import Slot, read_slot
+from evergrad.compiler.frontend.places import Slot, read_slot
 
 
 class SlotGuards:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import CellType, MappingProxyType
 from typing import Any
 
-from evergrad.compiler.frontend.python_state import PythonState, StateGuard, read_slot
+from evergrad.compiler.frontend.places import StateGuard, read_slot
+from evergrad.compiler.frontend.python_state import PythonState
 
 
 class ValueSlot:

@@ -1,0 +1,81 @@
+"""What code can read and do, from its names and instructions; whose modules are whose."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+from types import (
+    CodeType,
+)
+
+# Modules of the standard library whose functions have no effects and read no state.
+PURE_MODULES = frozenset({
+    "_abc", "_collections", "_collections_abc", "_functools", "_operator", "_struct", "abc",
+    "bisect", "cmath", "collections", "contextlib", "copy", "copyreg", "dataclasses", "decimal",
+    "enum", "fractions", "functools", "heapq", "itertools", "json", "keyword", "math", "numbers",
+    "operator", "re", "reprlib", "statistics", "string", "struct", "textwrap", "types", "typing",
+    "typing_extensions", "argparse", "inspect", "array", "posixpath", "genericpath", "__future__",
+    "hashlib", "zlib", "base64", "pprint", "difflib", "random", "numpy",
+})  # fmt: skip
+# Instructions whose name is that of a global or of a module.
+_GLOBAL_OPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_NAME",
+                         "LOAD_FROM_DICT_OR_GLOBALS", "IMPORT_NAME", "IMPORT_FROM"})  # fmt: skip
+LIBRARIES = frozenset({"evergrad", "numpy", "ml_dtypes", "llvmlite"})
+
+
+@functools.lru_cache(maxsize=4096)
+def names_of(code: CodeType) -> frozenset[str]:
+    """The names that code mentions, nested code included: of globals, attributes and imports, and
+    strings that may be names."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= names_of(constant)
+        elif isinstance(constant, str) and constant.isidentifier():
+            names.add(constant)
+        elif isinstance(constant, tuple):
+            names.update(c for c in constant if isinstance(c, str) and c.isidentifier())
+    return frozenset(names)
+
+
+def compares_identity(code: CodeType) -> bool:
+    """Whether code has ``is`` or ``in``, other than in a test for ``None``."""
+    return not instructions_of(code).isdisjoint(("IS_OP", "CONTAINS_OP"))
+
+
+def matches_patterns(code: CodeType) -> bool:
+    return any(name.startswith("MATCH_") for name in instructions_of(code))
+
+
+@functools.lru_cache(maxsize=4096)
+def instructions_of(code: CodeType) -> frozenset[str]:
+    """The names of the instructions of code, nested code included."""
+    names = {i.opname for i in dis.get_instructions(code)}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= instructions_of(constant)
+    return frozenset(names)
+
+
+@functools.lru_cache(maxsize=4096)
+def global_names_of(code: CodeType) -> frozenset[str]:
+    """The names that code looks up as globals or imports, nested code included; those of attributes
+    are none of them: ``optimizer.step`` does not reach a global ``step``."""
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in _GLOBAL_OPS}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= global_names_of(constant)
+    return frozenset(names)
+
+
+def is_effectful_module(root: str) -> bool:
+    """Whether objects of a module of the standard library may change by themselves."""
+    return root in sys.stdlib_module_names and root not in (*PURE_MODULES, "builtins")
+
+
+@functools.lru_cache(maxsize=4096)
+def is_users_module(name: str) -> bool:
+    """Whether a module is neither the engine's nor of the standard library or NumPy."""
+    root = name.partition(".")[0]
+    return root == "__main__" or root not in (*LIBRARIES, *sys.stdlib_module_names)
