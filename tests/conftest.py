@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from compiler.semantics.summary import table
 from evergrad import config
+from storages import freeze
 
 settings.register_profile("evergrad", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("evergrad")
@@ -50,8 +51,7 @@ def verified_passes() -> Iterator[None]:
 def pytest_collection_finish() -> None:
     """The collected tests and their modules live as long as the process: left out of collections,
     each of which would visit millions of objects."""
-    gc.collect()
-    gc.freeze()
+    freeze()
 
 
 @pytest.fixture

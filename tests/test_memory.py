@@ -17,11 +17,11 @@ from evergrad import memory
 from evergrad.autograd import Function
 from evergrad.core import op as op_module
 from evergrad.core import vjp_program
-from evergrad.core.storage import Storage
 from evergrad.memory import pool
 from evergrad.memory.ledger import CATEGORIES, GRADIENT, LEDGER, OPTIMIZER, PARAMETER
 from evergrad.testing.samples.table import all_samples
 from evergrad.testing.subject import Subject, as_tensors, random_like
+from storages import all_storages
 
 pytestmark = pytest.mark.usefixtures("collector_off")
 
@@ -32,7 +32,7 @@ def live() -> tuple[int, int]:
 
 def assert_balanced() -> None:
     """The ledger is the sum over all storages there are, in all and by category."""
-    storages = [thing for thing in gc.get_objects() if type(thing) is Storage]
+    storages = all_storages()
     assert sum(s.nbytes for s in storages) == LEDGER.live
     assert len(storages) == LEDGER.count
     found = dict.fromkeys(CATEGORIES, 0)
@@ -233,7 +233,7 @@ def test_inside_backward_the_ledger_also_counts_what_waits() -> None:
     seen: list[int] = []
 
     def look(grad: Any) -> None:
-        storages = [thing for thing in gc.get_objects() if type(thing) is Storage]
+        storages = all_storages()
         seen.append(LEDGER.live - sum(s.nbytes for s in storages))
 
     y = x * 2
@@ -329,7 +329,7 @@ def test_bytes_of_an_mlp(depth: int, layer: Callable[[Any], Any]) -> None:
 
 def _gradients() -> tuple[int, int]:
     """Bytes and number of all gradients there are."""
-    storages = [thing for thing in gc.get_objects() if type(thing) is Storage]
+    storages = all_storages()
     found = [s.nbytes for s in storages if s.category == GRADIENT]
     assert sum(found) == memory.stats()["by_category"]["gradient"]
     return sum(found), len(found)

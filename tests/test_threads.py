@@ -23,6 +23,7 @@ from evergrad.autograd import Function
 from evergrad.core.state import State, ThreadVariable
 from evergrad.core.storage import Storage
 from evergrad.memory.ledger import LEDGER
+from storages import all_storages
 
 THREADS = 6
 
@@ -51,7 +52,7 @@ def run_at_once(work: Callable[[int], Any], count: int = THREADS) -> list[Any]:
 def assert_ledger_exact(before: tuple[int, int]) -> None:
     gc.collect()
     assert (LEDGER.live, LEDGER.count) == before
-    storages = [thing for thing in gc.get_objects() if type(thing) is Storage]
+    storages = all_storages()
     assert sum(s.nbytes for s in storages) == LEDGER.live
     assert len(storages) == LEDGER.count
 

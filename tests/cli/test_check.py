@@ -106,7 +106,7 @@ def test_a_check_that_breaks_is_a_failure_and_not_the_end(
     result = run("check", "--quick", "--json")
     stages = json.loads(result.stdout)["stages"]
     assert result.exit_code == 1
-    assert any("AttributeError" in f["message"] for s in stages for f in s["failures"])
+    assert any("UnknownNameError" in f["message"] for s in stages for f in s["failures"])
     assert stages[-1]["failures"] == []
 
 

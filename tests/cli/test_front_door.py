@@ -271,7 +271,7 @@ def descendants(pid: int) -> Iterator[int]:
 )
 def test_signals_leave_no_process(words: tuple[str, ...], number: int, tmp_path: Path) -> None:
     if "--peers" in words:
-        words = (*words, "--peers", "evergrad", "--output", str(tmp_path / "results"))
+        words = (*words, "--peers", "evergrad compiled", "--output", str(tmp_path / "results"))
     process = subprocess.Popen(
         [sys.executable, "-m", "evergrad", *words], stdout=subprocess.PIPE, text=True,
         stderr=subprocess.STDOUT, start_new_session=True,

@@ -187,7 +187,8 @@ for _name in (
     "avg_pool2d", "avg_pool3d", "gelu", "hardshrink", "linear", "logsigmoid", "softplus",
     "softshrink",
 ):  # fmt: skip
-    globals()[_name] = accepting_out(globals()[_name])
+    globals()[_name] = _function = accepting_out(globals()[_name])
+    _function.__module__ = __name__  # by which it is pickled
 
 if not TYPE_CHECKING:
     __getattr__ = known_names(__name__)

@@ -10,6 +10,7 @@ import numpy as np
 
 from evergrad.core import shapes
 from evergrad.core.bind import bind, cast
+from evergrad.core.compound import Compound
 from evergrad.core.families import linear, result_dtype
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
@@ -143,7 +144,8 @@ def stack(tensors: Any, dim: int = 0) -> Tensor:
             )
     shape = parts[0]._type.shape
     dim = normalize_dim(dim, len(shape) + 1)
-    if dim < len(shape):  # one after the other, and the places of each a dimension of their own
+    is_dense = not any(isinstance(x, Compound) for x in parts)
+    if is_dense and dim < len(shape):  # one after the other, each in a place of its own
         joined = bind(CAT, *parts, dim=dim)
         return owned(reshape(joined, (*shape[:dim], len(parts), *shape[dim:])), *parts)
     return bind(CAT, *[unsqueeze(x, dim) for x in parts], dim=dim)  # type: ignore[no-any-return]
