@@ -16,7 +16,7 @@ def called(lib: Any, wrap: Any, step: Any, own: Any = None) -> Seen:
             lib.manual_seed(40)
             if own is not None:
                 own.manual_seed(11)
-        yield step(ramp(lib, 3))
+        yield step(ramp(lib, 3) * (n + 1))
     yield lib.rand(2), None if own is None else lib.rand(2, generator=own)
 
 
