@@ -69,7 +69,7 @@ class Demo:
         self._console = package("rich.console").Console(highlight=False, soft_wrap=True)
 
     def run(self) -> bool:
-        """Tells whether all is as promised."""
+        """Return whether every promise held."""
         beside = self._start(self.whole)
         first = self._start(self.killed)
         self._say("[bold]1[/]  A GPT of 108,736 parameters learns the text of Python's help.")

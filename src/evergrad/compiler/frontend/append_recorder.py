@@ -15,7 +15,7 @@ APPENDABLE = (list, deque, set)
 
 
 class AppendRecorder:
-    """Stands for a list, a deque or a set; ``pending`` is what was appended."""
+    """Replaces a list, a deque or a set while tracing; ``pending`` is what was appended."""
 
     __slots__ = ("__weakref__", "held", "is_read", "pending")
 

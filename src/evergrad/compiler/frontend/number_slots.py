@@ -25,7 +25,7 @@ from evergrad.core.python_numbers import PythonNumber
 _MOST_PROGRAMS = 8
 # The most combinations of values that are remembered.
 _MOST_SEEN = 256
-# The libraries that take such a number for what it stands for: others check types in C.
+# The libraries that convert such a number to its value: others check types in C.
 _LIBRARIES = frozenset({
     "", "builtins", "math", "operator", "functools", "itertools", "collections", "contextlib",
     "typing", "dataclasses", "abc", "types", "enum", "evergrad", "numpy", "_collections", "_abc",
