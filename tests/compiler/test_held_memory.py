@@ -16,6 +16,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import memory
+from evergrad.compiler import api
 from evergrad.compiler.api import PythonCall
 from evergrad.compiler.runtime.thread_pool import Run
 from evergrad.core.eager.fusion import eager_kernels, specializations_kept
@@ -111,6 +112,25 @@ def test_calls_while_another_thread_changes_the_argument(name: str) -> None:
     assert not wrong
     x = eg.full((COUNT,), 3.0)
     assert step(x).item() == 3 * COUNT
+
+
+@pytest.mark.parametrize("name", ["resize smaller", "resize larger", "set shorter"])
+def test_a_fast_path_has_the_signature_of_its_call(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The argument is given another shape when the run has ended, before its fast path is made."""
+    step = eg.compile(lambda x: x.sum())
+    made = api.make_fast_path
+
+    def attacked(variant: Any, call: PythonCall) -> Any:
+        ATTACKS[name](x)
+        return made(variant, call)
+
+    monkeypatch.setattr(api, "make_fast_path", attacked)
+    x = eg.full((COUNT,), 3.0)
+    assert step(x).item() == 3 * COUNT
+    assert step(eg.ones(x.shape)).item() == x.numel()
+    assert step(eg.full((COUNT,), 3.0)).item() == 3 * COUNT
 
 
 def test_trim_in_another_thread_is_harmless() -> None:

@@ -273,6 +273,9 @@ def refresh(tensor: Tensor) -> None:
     base = base_of(view)
     assert base is not None
     view.seen = tensor._storage.version
+    trace = STATE.get().trace
+    if trace is not None:
+        trace.note_refreshed(tensor._storage, view)
     node = base._node
     if node is None:
         tensor._node = None

@@ -131,6 +131,8 @@ def record_write(state: State, target: Tensor, value: Tensor, fresh: bool) -> No
     base._node, base._index = node, index
     if base is target and view is not None:
         view.seen = target._storage.version
+        if state.trace is not None:
+            state.trace.note_refreshed(target._storage, view)
 
 
 def _node_of_write(base: Tensor, target: Tensor, value: Tensor) -> Node:
@@ -160,9 +162,9 @@ def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:
     elif state.no_grad and not held.inactive and id(storage) not in trace.written:
         trace.no_grad_write = user_location(2)
     if state.grad and id(storage) in trace.written:
-        base = target if view is None else base_of(view)
-        if base is not None and base._view is None:
-            trace.note_write(storage, base, base)
+        base = None if view is None else base_of(view)
+        base = target if base is None else base
+        trace.note_write(storage, base, base)
     written = trace_value(trace, value)
     if view is not None or written.layout.strides != held.layout.strides:
         attrs = {"chain": ViewChain(() if view is None else view.chain)}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from evergrad.core.op import Op, Specialization
     from evergrad.core.storage import Storage
     from evergrad.core.tensor import Tensor
+    from evergrad.core.views import View
 
 Array = np.ndarray[Any, Any]
 
@@ -293,11 +294,14 @@ class Write:
     or else through a detached handle.
     """
 
-    __slots__ = ("bases", "handle", "storage", "value")
+    __slots__ = ("bases", "handle", "refreshed", "storage", "value", "version")
 
     def __init__(self, storage: Storage, handle: Tensor) -> None:
         self.storage: Storage = storage
         self.value: Array | Var = storage.value
+        self.version: int = storage.version
+        # The outside views whose nodes were rebuilt since.
+        self.refreshed: list[View] = []
         self.handle: Tensor = handle
         self.bases: list[tuple[Tensor, Any, int]] = []
 
@@ -306,12 +310,19 @@ class Write:
             self.bases.append((base, base._node, base._index))
 
     def target(self) -> Tensor:
-        return self.bases[0][0] if len(self.bases) == 1 else self.handle
+        whole = [base for base, _, _ in self.bases if base._view is None]
+        return whole[0] if len(whole) == 1 else self.handle
+
+    def has_recorded(self) -> bool:
+        """Whether a write has given a tensor another node."""
+        return any(base._node is not node or base._index != i for base, node, i in self.bases)
 
     def undo(self) -> None:
-        """Restore the value of the storage and the nodes of the bases."""
+        """Restore the storage and the nodes of the bases; views rebuild theirs."""
         self.storage.value = self.value
-        self.storage.version += 1  # views rebuild their nodes
+        self.storage.version = self.version
+        for view in self.refreshed:
+            view.outdate()
         for base, node, index in self.bases:
             base._node, base._index = node, index
 
@@ -341,6 +352,15 @@ class Trace:
         # Where a value that may have a node was overwritten under no_grad().
         self.no_grad_write: SourceLocation | None = None
         self._known: dict[tuple[Any, ...], tuple[Var, ...]] = {}
+
+    def note_refreshed(self, storage: Storage, view: View) -> None:
+        """Note that a view has the node that belongs to a version made by this trace."""
+        trace: Trace | None = self
+        while trace is not None:
+            write = trace.written.get(id(storage))
+            if write is not None:
+                write.refreshed.append(view)
+            trace = trace.parent
 
     # Whether its values can be computed when Python reads one of them.
     is_lazy = False

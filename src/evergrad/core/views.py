@@ -41,6 +41,10 @@ class View:
         self.from_no_grad: Tensor | None = from_no_grad
         self.function: str = ""
 
+    def outdate(self) -> None:
+        """Have the node rebuilt when it is read next."""
+        self.seen = -1
+
     def detached(self) -> View:
         """The same alias without a base to follow."""
         made = View(None, self.chain, self.seen)

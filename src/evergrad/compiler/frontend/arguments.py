@@ -35,11 +35,13 @@ class PythonCall:
         self.numbers: list[float] = [self.leaves[position] for position in self.number_positions]
         self.is_dense = all(t._value is not NO_ARRAY for t in self.tensors)
         self.leaf_keys: tuple[Any, ...] = ()
+        self.aliases: Any = None
         self.key: Any = None
         if self.is_dense:
             self.leaf_keys = self._leaf_keys()
+            self.aliases = aliases_of(self.tensors)
             modes = modes_of(STATE.get()), dtypes.get_default_dtype()
-            self.key = self.spec, self.leaf_keys, aliases_of(self.tensors), *modes
+            self.key = self.spec, self.leaf_keys, self.aliases, *modes
         # As in the signature: another thread may resize a tensor meanwhile.
         keys = zip(self.leaves, self.leaf_keys, strict=self.is_dense)
         self.types = [key[0] for leaf, key in keys if isinstance(leaf, Tensor)]

@@ -215,6 +215,8 @@ class _Capture:
             w.storage for n, w in trace.written.items()
             if n not in trace.local and n not in own and n not in self.of_arguments
         ]  # fmt: skip
+        if any(trace.written[id(storage)].has_recorded() for storage in found.written):
+            raise NotWholeError("a captured tensor gets a history by a write to it")
         outputs += [storage.value for storage in found.written]
         given = [*inputs, *(grad for _, grad in grad_inputs)]
         outputs += [given[i]._storage.value for i in found.overwritten]

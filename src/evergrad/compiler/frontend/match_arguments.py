@@ -8,6 +8,7 @@ from typing import Any
 
 from evergrad.compiler.frontend.arguments import PythonCall, aliases_of, key_of
 from evergrad.core.records import children_with_records
+from evergrad.core.shapes import TensorType, contiguous_strides
 from evergrad.core.storage import NO_ARRAY, Storage
 from evergrad.core.tensor import Tensor, current_node
 from evergrad.core.tree import Fields, TreeSpec
@@ -53,21 +54,25 @@ def matcher(call: PythonCall, written: Collection[Storage]) -> Match:
 def _tensor_check(
     call: PythonCall, written: Collection[Storage]
 ) -> Callable[[Sequence[Any]], bool]:
-    """Whether tensors have types, strides, gradients and aliases as in a call."""
-    types = [(t._type, t._value.strides) for t in call.tensors]
+    """Whether tensors have types, strides, gradients and aliases as in the signature of a call:
+    those that its tensors have now may be others, given to them by another thread."""
     is_tensor = [isinstance(leaf, Tensor) for leaf in call.leaves]
     keys = [key for key, known in zip(call.leaf_keys, is_tensor, strict=True) if known]
-    with_grad = [(n, keys[n]) for n, t in enumerate(call.tensors) if t.requires_grad]
-    without_grad = [n for n, t in enumerate(call.tensors) if not t.requires_grad]
-    aliases, count = aliases_of(call.tensors), len(call.tensors)
+    types = [(type, _strides_of(type, strides), strides is None) for type, strides, *_ in keys]
+    with_grad = [(n, key) for n, key in enumerate(keys) if len(key) > 2]
+    without_grad = [n for n, key in enumerate(keys) if len(key) == 2]
+    aliases, count = call.aliases, len(call.tensors)
     unwritten = frozenset(written).isdisjoint
 
     def are_expected(tensors: Sequence[Any]) -> bool:
-        for tensor, (type, strides) in zip(tensors, types):  # noqa: B905 - equal lengths
+        for tensor, (type, strides, dense) in zip(tensors, types):  # noqa: B905 - equal lengths
             if tensor.__class__ is not Tensor and not isinstance(tensor, Tensor):
                 return False
             value = tensor._value
-            if tensor._type is not type or value is NO_ARRAY or value.strides != strides:
+            if tensor._type is not type or value is NO_ARRAY:
+                return False
+            # Dimensions of one element may have any stride.
+            if value.strides != strides and not (dense and value.flags.c_contiguous):
                 return False
         for n in without_grad:
             tensor = tensors[n]
@@ -84,6 +89,13 @@ def _tensor_check(
         return bool(aliases_of(tensors) == aliases)
 
     return are_expected
+
+
+def _strides_of(type: TensorType, strides: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The strides in bytes of an array with this key."""
+    if strides is not None:
+        return strides
+    return tuple([stride * type.dtype.itemsize for stride in contiguous_strides(type.shape)])
 
 
 def _leaf_reader(spec: TreeSpec) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
