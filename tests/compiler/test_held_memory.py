@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 import threading
@@ -188,17 +187,20 @@ print(time.process_time(), time.time(), flush=True)
 def ending(count: int, folder: str) -> tuple[float, float]:
     """Seconds of processor and of the clock from the last line of a process with so many programs
     to its end."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, "-c", MANY, str(count)],
-        env={**os.environ, "EVERGRAD_KERNEL_CACHE": folder}, capture_output=True, text=True,
-        check=True,
+        env={**os.environ, "EVERGRAD_KERNEL_CACHE": folder}, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        printed = process.stdout.read()
+        # Of this process alone: others of the tests may end meanwhile.
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
     ended = time.time()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    spent, last_line = map(float, done.stdout.split())
-    return used - spent, ended - last_line
+    assert process.returncode == 0
+    spent, last_line = map(float, printed.split())
+    return usage.ru_utime + usage.ru_stime - spent, ended - last_line
 
 
 def test_a_process_with_many_programs_ends_at_once(tmp_path: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from evergrad.compiler.cache.program_lru import ProgramLRU
 from evergrad.compiler.cache.signature_churn import SignatureChurn, leaf_paths
-from evergrad.compiler.frontend.arguments import PythonCall
+from evergrad.compiler.frontend.arguments import ARGUMENT, PythonCall
 from evergrad.compiler.frontend.capture import Captured, capture
 from evergrad.compiler.frontend.effects import undo_changes
 from evergrad.compiler.frontend.number_slots import NumberSlots
@@ -24,6 +24,8 @@ from evergrad.compiler.frontend.revalidation import difference
 from evergrad.compiler.frontend.segments import Segments
 from evergrad.compiler.frontend.session import NotWholeError, Session
 from evergrad.compiler.frontend.variant import Call, Variant
+from evergrad.compiler.frontend.varying_numbers import VaryingNumbers
+from evergrad.compiler.frontend.varying_places import varied_slots
 from evergrad.compiler.native.target import require_llvm
 from evergrad.compiler.runtime import call_path
 from evergrad.compiler.runtime.arena import SharedArena
@@ -130,6 +132,8 @@ class Compiled:
         self.has_number_inputs = True
         # The numbers in Python objects that it changes.
         self.number_slots = NumberSlots()
+        # The numbers among its arguments that vary.
+        self.varying = VaryingNumbers()
         # How many programs were found to be stale when a call was traced again.
         self.stale_programs = 0
         self.has_warned = False
@@ -158,7 +162,7 @@ class Compiled:
         return self.function(*args, **kwargs)
 
     def call_with(self, args: Any, kwargs: Any) -> PythonCall:
-        return PythonCall(self.function, args, kwargs, self.has_number_inputs)
+        return PythonCall(self.function, args, kwargs, self.has_number_inputs, self.varying)
 
     def serve(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: State) -> Any:
         """Run a call by a fast path, if one handles it."""
@@ -175,12 +179,24 @@ class Compiled:
     def run(self, call: PythonCall) -> Any:
         """Run a call by the program that is valid for it; by Python, if there is none."""
         variant = self.valid_variant(call)
-        tensors = None if variant is None else variant.inputs_for(call.tensors)
+        if variant is None and self.varying.note(call.spec, call.leaves):
+            call = self.call_with(call.args, call.kwargs)
+            variant = self.valid_variant(call)
+        if variant is None:
+            self.note_varied_places(call)
+        tensors = None if variant is None else variant.inputs_for(call.tensors, call.numbers)
         if variant is None or tensors is None or variant.aliases_written(tensors):
             return self.run_python(call)
         if variant.schedule.is_ready:
             return self.run_python(call, variant)
         return self.run_variant(variant, call, tensors)
+
+    def note_varied_places(self, call: PythonCall) -> None:
+        """Note the numbers in Python objects that are others than in the last program."""
+        known = self.variants.get(call.key)
+        if known and not self.number_slots.is_off:
+            for slot in varied_slots(known[-1].guards.python_state):
+                self.number_slots.add(slot)
 
     def run_variant(self, variant: Variant, call: PythonCall, tensors: list[Tensor]) -> Any:
         variant.bind_numbers(call.numbers)
@@ -203,6 +219,9 @@ class Compiled:
         python = PythonState(self.function, call.args, call.kwargs)
         if call.numbers and "type" in python.names:  # type() shows that a number is symbolic
             self.use_constant_numbers()
+            call = self.call_with(call.args, call.kwargs)
+        if call.varying_positions and python.tells_numbers_apart:
+            self.varying.turn_off()
             call = self.call_with(call.args, call.kwargs)
         if python.overlapping_memory(call.tensors):
             return self.run_eagerly(call, "tensors share memory through NumPy")
@@ -233,6 +252,7 @@ class Compiled:
                 if modes_of(session.modes) != modes_of(before):
                     raise NotWholeError("a mode is changed for the code after the call")
                 captured = capture(session, call, result, python, self.number_slots, installed)
+                call = self.with_fixed_numbers(call, session, captured)
                 seconds = time.perf_counter() - began
                 variant = self.variant_for(call, captured, kept)
                 variant.schedule.note_traced(seconds, len(captured.graph.equations))
@@ -260,15 +280,30 @@ class Compiled:
                 session.abandon()
                 raise
         del result, session, installed
-        tensors = variant.inputs_for(call.tensors)
+        tensors = variant.inputs_for(call.tensors, call.numbers)
         if tensors is None:  # another thread has changed what the function reads
             return self.run_eagerly(call, "Python state is changed meanwhile")
         return self.run_variant(variant, call, tensors)
+
+    def with_fixed_numbers(
+        self, call: PythonCall, session: Session, captured: Captured
+    ) -> PythonCall:
+        """A call of which the numbers that Python has read are part of the signature."""
+        exact = session.expressions.exact
+        read = {key for _, sources in exact for place, key in sources if place == ARGUMENT}
+        if read:
+            self.varying.fix(call.spec, read)
+            call = self.call_with(call.args, call.kwargs)
+        if captured.effects is not None:
+            inputs = enumerate(call.varying_positions, len(call.number_positions))
+            captured.effects.arguments = list(inputs)
+        return call
 
     def use_constant_numbers(self) -> None:
         """Have floats as constants of programs from now on."""
         self.has_number_inputs = False
         self.number_slots.turn_off()
+        self.varying.turn_off()
         self.fast_paths = {}
 
     def is_first_step(self, session: Session, reason: str) -> bool:
@@ -368,7 +403,7 @@ class Compiled:
         """The variant for a call whose guards hold, if there is one already."""
         known = self.variants.get(call.key, [])
         for variant in reversed(known):  # most recently used last
-            tensors = variant.inputs_for(call.tensors)
+            tensors = variant.inputs_for(call.tensors, call.numbers)
             if tensors is None or not variant.accepts(tensors, call.numbers):
                 continue
             if variant.guards.hold():
@@ -449,9 +484,10 @@ class Compiled:
                     undo_changes(python)
                     session.abandon()
                     session.release()
+            call = self.with_fixed_numbers(call, session, captured)
             variant = self.add_variant(call, captured)
         variant.bind_numbers(call.numbers)
-        return variant, variant.inputs_for(call.tensors) or call.tensors
+        return variant, variant.inputs_for(call.tensors, call.numbers) or call.tensors
 
     def explain(self, *args: Any, passes: bool = False, **kwargs: Any) -> Any:
         """Report the compiled program for these arguments: its nodes, memory, guards and time; see

@@ -27,7 +27,9 @@ from evergrad.core.tensor import Tensor, fresh
 # Evaluates to a number of Python, from the state before a run.
 Expression = Callable[[], Any]
 
-_NUMBERS = (int, float, bool)
+# The types of numbers that may be inputs of a program, those of NumPy included.
+NUMBERS = frozenset({int, float, np.float64, np.float32, np.int64, np.int32})
+_RESULTS = NUMBERS | {bool, np.bool_}
 # Integers up to this size are exact as float64.
 _EXACT = 2**53
 
@@ -40,6 +42,9 @@ class Expressions:
         self.expressions: list[Expression] = []
         self.values: list[Any] = []
         self.guards: list[tuple[Expression, Any]] = []
+        # The numbers among the arguments of the call that runs, by position.
+        self.arguments: dict[int, Any] = {}
+        self.uses_numpy = False
         # The values that Python has read, with the places of the numbers they depend on.
         self.exact: list[tuple[Any, frozenset[Any]]] = []
 
@@ -56,6 +61,12 @@ class Expressions:
 
     def evaluate(self) -> bool:
         """Evaluate all for a run; whether the guards hold."""
+        if self.uses_numpy:  # Python has to run where NumPy would warn
+            with np.errstate(all="raise"):
+                return self.evaluate_all()
+        return self.evaluate_all()
+
+    def evaluate_all(self) -> bool:
         try:
             for expression, expected in self.guards:
                 if exactly(expression()) != expected:
@@ -68,6 +79,8 @@ class Expressions:
 
 def exactly(value: Any) -> Any:
     """A number in a form that is equal for the same number only."""
+    if isinstance(value, np.generic):
+        return type(value), value.tobytes()
     return type(value), value.hex() if type(value) is float else value
 
 
@@ -86,6 +99,8 @@ class PythonNumber:
         self.value = value
         self.expression = expression
         self.sources = sources
+        if isinstance(value, np.generic):
+            table.uses_numpy = True
         trace.note_number(self)
 
     @property  # type: ignore[misc]
@@ -109,11 +124,14 @@ class PythonNumber:
         if not self.is_current():
             return function(*values)
         try:
-            value = function(*values)
+            with np.errstate(all="raise"):
+                value = function(*values)
+        except FloatingPointError:  # NumPy warns
+            return function(*self.read_all(operands))
         except ArithmeticError:  # the function may catch it
             self.read_all(operands)
             raise
-        if type(value) not in _NUMBERS:
+        if type(value) not in _RESULTS:
             return function(*self.read_all(operands))
         parts = [o.expression if type(o) is PythonNumber else constant(o) for o in operands]
         numbers = [o for o in operands if type(o) is PythonNumber]
@@ -135,13 +153,14 @@ class PythonNumber:
 
     def symbolic(self) -> Any:
         """This number as a float64 input of the program; itself where that is not exact."""
-        if not self.is_current() or type(self.value) is bool:
+        if not self.is_current() or type(self.value) not in NUMBERS:
             return self.read()
-        if type(self.value) is int and not self.outcome(_is_small, self):
+        kind = int if isinstance(self.value, (int, np.integer)) else float
+        if kind is int and not self.outcome(_is_small, self):
             return self.read()
         number = number_at(self.trace, self.table, self.table.add(self))
         if type(number) is SymbolicNumber:
-            number.kind = type(self.value)
+            number.kind = kind
         return number
 
     def __index__(self) -> int:
@@ -157,6 +176,12 @@ class PythonNumber:
         return np.asarray(self.read(), dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if (
+            method == "__call__"
+            and not options
+            and all(type(value_of(i)) in NUMBERS for i in inputs)
+        ):
+            return self.computed(ufunc, *inputs)
         return getattr(ufunc, method)(*self.read_all(inputs), **options)
 
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
@@ -233,7 +258,7 @@ def _binary(function: Callable[..., Any], swapped: bool) -> Callable[[Any, Any],
             number = self.symbolic()
             return function(other, number) if swapped else function(number, other)
         operands = (other, self) if swapped else (self, other)
-        if type(other) in _NUMBERS or type(other) is PythonNumber:
+        if type(other) in _RESULTS or type(other) is PythonNumber:
             return self.computed(function, *operands)
         return function(*self.read_all(operands))
 
@@ -244,7 +269,7 @@ def _comparison(test: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def method(self: PythonNumber, other: Any) -> Any:
         if isinstance(other, Tensor):
             return NotImplemented
-        if type(other) in _NUMBERS or type(other) is PythonNumber:
+        if type(other) in _RESULTS or type(other) is PythonNumber:
             return self.outcome(test, self, other)
         return test(self.read(), other)
 

@@ -39,6 +39,7 @@ from . import (
     strides,
     structures,
     time_and_ids,
+    varying,
     warnings,
 )
 from .registry import CASES
@@ -82,5 +83,6 @@ KINDS = (
     strides,
     structures,
     time_and_ids,
+    varying,
     warnings,
 )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evergrad.compiler.frontend.varying_numbers import Replaced, VaryingNumbers
 from evergrad.core import dtypes
-from evergrad.core.python_numbers import number_at
+from evergrad.core.python_numbers import PythonNumber, number_at
 from evergrad.core.records import flatten_records
 from evergrad.core.state import STATE, State
 from evergrad.core.storage import NO_ARRAY
@@ -22,8 +23,9 @@ class PythonCall:
     """The arguments of one call: leaves, structure, and the signature."""
 
     def __init__(
-        self, function: Callable[..., Any], args: Any, kwargs: Any, has_number_inputs: bool = True
-    ) -> None:
+        self, function: Callable[..., Any], args: Any, kwargs: Any, has_number_inputs: bool = True,
+        varying: VaryingNumbers | None = None,
+    ) -> None:  # fmt: skip
         self.function = function
         self.args = args
         self.kwargs = kwargs
@@ -32,7 +34,13 @@ class PythonCall:
         # Floats are inputs if they are arguments; those in containers, which the function may
         # change, are constants of a program.
         self.number_positions = list(self._numbers()) if has_number_inputs else []
-        self.numbers: list[float] = [self.leaves[position] for position in self.number_positions]
+        # The positions of other numbers that are found to vary, in containers as well.
+        self.varying_positions: list[int] = []
+        if has_number_inputs and varying is not None:
+            known = varying.positions(self.spec, self.leaves)
+            self.varying_positions = [n for n in known if n not in self.number_positions]
+        positions = *self.number_positions, *self.varying_positions
+        self.numbers: list[Any] = [self.leaves[position] for position in positions]
         self.is_dense = all(t._value is not NO_ARRAY for t in self.tensors)
         self.leaf_keys: tuple[Any, ...] = ()
         self.aliases: Any = None
@@ -57,20 +65,43 @@ class PythonCall:
 
     def _leaf_keys(self) -> tuple[Any, ...]:
         keys = [key_of(leaf) for leaf in self.leaves]
-        for position in self.number_positions:
-            keys[position] = float
+        for position in (*self.number_positions, *self.varying_positions):
+            keys[position] = type(self.leaves[position])
         return tuple(keys)
 
     def on_session(self, session: Session) -> Any:
-        """Call the function; floats are inputs of the trace."""
+        """Call the function; floats and numbers that vary are inputs of the trace."""
         session.argument_storages = {id(t._storage) for t in self.tensors}
-        numbers = list(self.numbers)
-        floats = iter([number_at(session, numbers, index) for index in range(len(numbers))])
-        if not numbers:
+        if not self.numbers:
             return self.function(*self.args, **self.kwargs)
-        args = [next(floats) if type(v) is float else v for v in self.args]
-        kwargs = {k: next(floats) if type(v) is float else v for k, v in self.kwargs.items()}
-        return self.function(*args, **kwargs)
+        numbers, count = list(self.numbers), len(self.number_positions)
+        inputs = {
+            position: number_at(session, numbers, index)
+            for index, position in enumerate(self.number_positions)
+        }
+        for position, number in zip(self.varying_positions, numbers[count:], strict=True):
+            session.expressions.arguments[position] = number
+            inputs[position] = argument_number(session, position)
+        replaced = Replaced(inputs)
+        args, kwargs = replaced.replace((self.args, self.kwargs), self.spec)
+        del inputs, replaced.numbers
+        try:
+            return self.function(*args, **kwargs)
+        finally:
+            replaced.restore()
+
+
+def argument_number(session: Session, position: int) -> PythonNumber:
+    """A number among the arguments as one of the session."""
+    table = session.expressions
+    values, source = table.arguments, (ARGUMENT, position)
+    return PythonNumber(
+        session, table, values[position], lambda: values[position], frozenset([source])
+    )
+
+
+# The place of numbers that are arguments, with their position.
+ARGUMENT = "argument"
 
 
 def address_of(array: Any) -> int:

@@ -89,6 +89,7 @@ class Arguments(Protocol):
 
     tensors: list[Tensor]
     types: list[TensorType]
+    key: Any
 
 
 def capture(
@@ -116,10 +117,12 @@ def capture(
     effects = effects_of(trace, state, numbers, installed)
     if effects is None:
         return _captured(trace, call, call.tensors, result, state)
-    result = result, effects.values()
+    returned = result
+    if effects.stores:
+        result = result, effects.values()
     try:
         effects.restore()
-        effects.refuse_kept_recorders(result[0], installed)
+        effects.refuse_kept_recorders(returned, installed)
         refuse_kept_numbers(trace, result, installed)
         unwatch(effects, state)
         found = _captured(trace, call, [*call.tensors, *effects.tensors], result, state)
@@ -129,7 +132,7 @@ def capture(
     effects.release(call.tensors, installed)
     found.effects = effects
     if trace.expressions.guards:
-        numbers.count_program()
+        numbers.count_program(call.key)
     return found
 
 

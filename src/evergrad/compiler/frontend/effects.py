@@ -8,7 +8,6 @@ each successful run. A program of which the slots end as they began serves the n
 
 from __future__ import annotations
 
-import functools
 import gc
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Sequence
@@ -16,16 +15,16 @@ from types import CellType, MemberDescriptorType
 from typing import Any
 
 from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorder, append_all
-from evergrad.compiler.frontend.arguments import aliases_of, key_of
+from evergrad.compiler.frontend.arguments import ARGUMENT, aliases_of, key_of
 from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.compiler.frontend.number_slots import Installed, NumberSlots
 from evergrad.compiler.frontend.places import StateGuard, is_plain, members_of, plain_numbers, same
-from evergrad.compiler.frontend.python_state import PythonState
+from evergrad.compiler.frontend.python_state import CACHED, PythonState
 from evergrad.compiler.frontend.session import NotWholeError, Session
 from evergrad.compiler.frontend.slots import ValueSlot
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.mutation_counter import MUTATIONS
-from evergrad.core.python_numbers import Expressions, exactly, value_of
+from evergrad.core.python_numbers import NUMBERS, Expressions, exactly, value_of
 from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
@@ -43,6 +42,10 @@ class Effects:
         self.expressions = expressions
         self.written = [slot for slot in slots if slot.is_written]
         self.of_module = any(slot.of_module for slot in self.written)
+        # The numbers among the arguments that are read: (index among the inputs, position).
+        self.arguments: list[tuple[int, int]] = []
+        # Whether anything is stored after a run.
+        self.stores = bool(self.written)
         found = [tree_flatten(slot.before) for slot in slots]
         self.specs = [spec for _, spec in found]
         # The tensors before the call, which are arguments of the program.
@@ -106,9 +109,9 @@ class Effects:
         self.has_tensors = bool(self.tensors)
         self.tensors = []
 
-    def read(self, tensors: Sequence[Tensor]) -> list[Tensor] | None:
-        """The tensors among the arguments of a call and those in the slots; ``None`` if the slots
-        hold anything that the program is not for."""
+    def read(self, tensors: Sequence[Tensor], numbers: list[Any]) -> list[Tensor] | None:
+        """The tensors among the arguments of a call and those in the slots; ``None`` if the slots,
+        or the numbers among the arguments, hold anything that the program is not for."""
         leaves: list[Any] = []
         for slot, spec in zip(self.slots, self.specs):  # noqa: B905 - equal lengths
             held = slot.read()
@@ -122,6 +125,8 @@ class Effects:
                 return None
             if isinstance(leaf, Tensor):
                 given.append(leaf)
+        for index, position in self.arguments:
+            self.expressions.arguments[position] = numbers[index]
         if not self.expressions.evaluate():
             return None
         if not self.has_tensors:
@@ -182,8 +187,8 @@ def effects_of(
     for slot in installed.slots:  # also where the number was set to what it was
         found.setdefault(slot.identity, slot.now())
     if not found:
-        return None
-    if any(isinstance(held, _CACHED) for held in state.seen.values()):
+        return Effects((), trace.expressions) if trace.expressions.arguments else None
+    if any(isinstance(held, CACHED) for held in state.seen.values()):
         name = next(iter(found.values())).name
         raise NotWholeError(f"{name} is changed, and results of a function are cached by Python")
     appended = [(found.pop(key), recorder) for key, recorder in installed.recorders.items()]
@@ -197,12 +202,17 @@ def effects_of(
         slot.is_written = slot.after is not installed.number_in(slot) or slot.after is None
     effects = Effects(list(found.values()), trace.expressions)
     effects.appended = appended
-    refuse_values(effects, trace, numbers, installed)
-    refuse_aliases(effects, trace, state)
+    effects.stores = effects.stores or bool(appended)
+    try:
+        refuse_values(effects, trace, numbers, installed)
+        refuse_aliases(effects, trace, state)
+    except NotWholeError as reason:
+        if not effects.stores:  # numbers that are only read can be constants
+            trace.once = str(reason)
+            for slot in effects.slots:
+                numbers.exclude(slot.identity)
+        raise
     return effects
-
-
-_CACHED = type(functools.lru_cache(int))
 
 
 def has_grown(guard: StateGuard) -> bool:
@@ -313,6 +323,7 @@ def refuse_values(
             raise other_kind(slot, trace)
     if aliasing_of(kept) != aliasing_of(effects.tensors):
         raise other_kind(effects.slots[0], trace)
+    fix_read_numbers(effects, trace, numbers)
     refuse_new_values(constant, trace, numbers, installed)
 
 
@@ -322,7 +333,7 @@ def note_numbers(
     """Raise if numbers were changed that are not known to change: they are from now on."""
     changed = [
         slot for slot in effects.slots
-        if installed.number_in(slot) is None and type(slot.before) in (int, float)
+        if installed.number_in(slot) is None and type(slot.before) in NUMBERS
         and is_number_like(slot.after, type(slot.before))
     ]  # fmt: skip
     if changed and not numbers.is_off:
@@ -344,16 +355,32 @@ def other_kind(slot: ValueSlot, trace: Session) -> NotWholeError:
     return NotWholeError(trace.once)
 
 
+def fix_read_numbers(effects: Effects, trace: Session, numbers: NumberSlots) -> None:
+    """Raise if Python has read a number that others change: it is a constant from now on."""
+    exact = frozenset().union(*(sources for _, sources in trace.expressions.exact))
+    read = [slot for slot in effects.slots if not slot.is_written and slot.identity in exact]
+    for slot in read:
+        numbers.exclude(slot.identity)
+    if read:
+        trace.once = f"the value of {read[0].name} is read"
+        raise NotWholeError(trace.once)
+
+
 def refuse_new_values(
     constant: Sequence[ValueSlot], trace: Session, numbers: NumberSlots, installed: Installed
 ) -> None:
     """Raise if the program would be for values that places have not held before."""
-    exact = trace.expressions.exact
+    exact = [entry for entry in trace.expressions.exact if not only_of_arguments(entry[1])]
     values = [(slot.identity, exactly(slot.before)) for slot in constant]
     if (values or exact) and not numbers.recurs((*values, *exact)):
         read = frozenset().union(*(sources for _, sources in exact))
         slots = [*constant, *(slot for slot in installed.slots if slot.identity in read)]
         raise NotWholeError(f"{slots[0].name} is changed by the function itself")
+
+
+def only_of_arguments(sources: frozenset[Any]) -> bool:
+    """Whether a number depends on arguments alone, which are then part of the signature."""
+    return all(place == ARGUMENT for place, _ in sources)
 
 
 def aliasing_of(tensors: Sequence[Tensor]) -> list[int]:

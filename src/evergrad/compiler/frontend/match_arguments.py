@@ -13,7 +13,8 @@ from evergrad.core.storage import NO_ARRAY, Storage
 from evergrad.core.tensor import Tensor, current_node
 from evergrad.core.tree import Fields, TreeSpec
 
-# The tensors and the floats among the arguments of a call; None if its signature is another.
+# The tensors and the numbers among the arguments of a call that are inputs; None if its signature
+# is another.
 Match = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Sequence[Tensor], list[float]] | None]
 # Appends the leaves of a tree to a list; false if the tree has another structure.
 _Read = Callable[[Any, list[Any]], bool]
@@ -25,10 +26,12 @@ def matcher(call: PythonCall, written: Collection[Storage]) -> Match:
     read = _leaf_reader(call.spec)
     places = [n for n, leaf in enumerate(call.leaves) if isinstance(leaf, Tensor)]
     all_are_tensors = len(places) == len(call.leaves)
-    floats = call.number_positions
+    kinds = [float] * len(call.number_positions)
+    kinds += [type(call.leaves[n]) for n in call.varying_positions]
+    inputs = [*call.number_positions, *call.varying_positions]
     others = [
         (n, leaf, call.leaf_keys[n]) for n, leaf in enumerate(call.leaves)
-        if n not in places and n not in floats
+        if n not in places and n not in inputs
     ]  # fmt: skip
     are_expected = _tensor_check(call, written)
 
@@ -42,9 +45,9 @@ def matcher(call: PythonCall, written: Collection[Storage]) -> Match:
         for n, leaf, key in others:
             if leaves[n] is not leaf and key_of(leaves[n]) != key:
                 return None
-        numbers = [leaves[n] for n in floats]
-        for number in numbers:
-            if number.__class__ is not float:
+        numbers = [leaves[n] for n in inputs]
+        for number, kind in zip(numbers, kinds):  # noqa: B905 - equal lengths
+            if number.__class__ is not kind:
                 return None
         return tensors, numbers
 

@@ -1,7 +1,8 @@
-"""The places with numbers that a compiled function changes, such as counters, and with containers
-that it appends to.
+"""The places with numbers that change, such as counters, and with containers that a compiled
+function appends to.
 
-The first call that changes one is run by Python. From the next session on the place holds a
+The first call that changes one, or finds another number in it, is run by Python. From the next
+session on the place holds a
 :class:`~evergrad.core.python_numbers.PythonNumber` while the function runs, so that its program has
 the number as an input and stores the new one; or an
 :class:`~evergrad.compiler.frontend.append_recorder.AppendRecorder`.
@@ -10,6 +11,7 @@ the number as an input and stores the new one; or an
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,18 +21,12 @@ from evergrad.compiler.frontend.places import Slot, plain_numbers, read_slot
 from evergrad.compiler.frontend.python_state import PythonState
 from evergrad.compiler.frontend.session import Session
 from evergrad.compiler.frontend.slots import ValueSlot
-from evergrad.core.python_numbers import PythonNumber
+from evergrad.core.python_numbers import NUMBERS, PythonNumber
 
 # The most programs that are made for values that changed: where they keep changing, Python runs.
 _MOST_PROGRAMS = 8
 # The most combinations of values that are remembered.
 _MOST_SEEN = 256
-# The libraries that convert such a number to its value: others check types in C.
-_LIBRARIES = frozenset({
-    "", "builtins", "math", "operator", "functools", "itertools", "collections", "contextlib",
-    "typing", "dataclasses", "abc", "types", "enum", "evergrad", "numpy", "_collections", "_abc",
-    "_operator", "_functools", "_collections_abc", "warnings", "weakref", "__future__",
-})  # fmt: skip
 
 
 class NumberSlots:
@@ -42,6 +38,7 @@ class NumberSlots:
         # Containers that are read too.
         self.excluded: set[Any] = set()
         self.programs = 0
+        self.programs_by_signature: Counter[Any] = Counter()
         self.is_off = False
 
     @classmethod
@@ -88,10 +85,12 @@ class NumberSlots:
             self.seen[values] = None
         return False
 
-    def count_program(self) -> None:
+    def count_program(self, signature: Any) -> None:
         """A program was made that is guarded on outcomes of tests of numbers."""
-        self.programs += 1
-        if self.programs > _MOST_PROGRAMS:
+        if len(self.programs_by_signature) > _MOST_SEEN:
+            self.programs_by_signature.clear()
+        self.programs_by_signature[signature] += 1
+        if self.programs_by_signature[signature] > _MOST_PROGRAMS:
             self.turn_off()
 
     def install(self, session: Session, state: PythonState, kept: Any = None) -> Installed:
@@ -103,9 +102,9 @@ class NumberSlots:
             known = set() if effects is None else effects.numbers
             wanted = {identity: held for identity, held in self.known.items() if identity in known}
             return NumberSlots.of(wanted).install(session, state)
-        if self.known and "type" not in state.names and state.libraries <= _LIBRARIES:
+        if self.known and not state.tells_numbers_apart:
             for slot in list(self.slots_in(state)):
-                if type(slot.before) in (int, float):
+                if type(slot.before) in NUMBERS:
                     installed.add(slot, session)
                 elif can_stand_in(slot.before, state):
                     installed.add_recorder(slot)

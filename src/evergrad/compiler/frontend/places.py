@@ -188,6 +188,8 @@ def plain_numbers(value: Any, depth: int = 6) -> Any:
         if all(map(operator.is_, members, value)):
             return value
         return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
+    if isinstance(value, (dict, set)) and any(type(key) is PythonNumber for key in value):
+        plain_keys(value)
     if isinstance(value, (dict, list, deque)):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for key, held in list(pairs):
@@ -199,6 +201,19 @@ def plain_numbers(value: Any, depth: int = 6) -> Any:
     if type(own) is dict and "_parameters" not in own:
         plain_numbers(own, depth - 1)
     return value
+
+
+def plain_keys(container: Any) -> None:
+    """Replace numbers of a session among the keys of a mapping or the members of a set."""
+    if isinstance(container, set):
+        members = {plain_numbers(member) for member in container}
+        set.clear(container)
+        set.update(container, members)
+        return
+    pairs = [(plain_numbers(key), held) for key, held in container.items()]
+    dict.clear(container)
+    for key, held in pairs:
+        dict.__setitem__(container, key, held)
 
 
 def random_state(source: Any) -> Any:

@@ -157,6 +157,8 @@ class PythonState:
         self.weakly_held: set[int] = set()
         # The slots that the call gives other values, by the id of their place: not guarded on here.
         self.slots_of_effects: set[Slot] = set()
+        # Whether a class of the user's has a method that has to return a number of Python.
+        self.converts_numbers = False
         # The classes whose attributes are watched, by the id of their mapping.
         self.class_of: dict[int, type] = {}
         self._random = [(r, random_state(r)) for r in (random, np.random)]
@@ -186,6 +188,13 @@ class PythonState:
                 self.push_arguments(member)
             elif not isinstance(member, Tensor):
                 self.push(member, "an argument")
+
+    @property
+    def tells_numbers_apart(self) -> bool:
+        """Whether the function, or what it calls, does not take other classes for numbers."""
+        if "type" in self.names or self.converts_numbers or not self.libraries <= _TOLERANT:
+            return True
+        return any(isinstance(held, CACHED) for held in self.seen.values())
 
     # -- the walk -------------------------------------------------------------------------------
 
@@ -271,8 +280,11 @@ class PythonState:
             self.push(held, f"a default of {title}")
         if function.__dict__:
             self.visit_container(function.__dict__, f"an attribute of {title}")
+        if function.__name__ in _CONVERSIONS:
+            self.converts_numbers = True
         names = names_of(function.__code__)
-        self.add_names(names)
+        # The setters that frozen dataclasses are given ask for the type of their instance.
+        self.add_names(names - {"type"} if is_frozen_setter(function) else names)
         self.compares_identity = self.compares_identity or compares_identity(function.__code__)
         self.matches_patterns = self.matches_patterns or matches_patterns(function.__code__)
         for cell, variable in zip(
@@ -477,7 +489,8 @@ class PythonState:
             return
         for key in list(mapping) if self.is_dynamic else self.names:
             if key not in mapping:
-                if not isinstance(holder, (ModuleType, type)) and hasattr(type(holder), key):
+                owner = holder if isinstance(holder, type) else type(holder)
+                if not isinstance(holder, ModuleType) and hasattr(owner, key):
                     self.note(f"{name}.{key}", mapping, key)  # may be shadowed later
                 continue
             if key in _UNINTERESTING or (is_module and key in _TABLES):
@@ -647,6 +660,27 @@ class PythonState:
                 yield guard.holds, True, guard.name
         if self.reads_environment:
             yield (lambda: dict(os.environ)), dict(os.environ), "the environment variables"
+
+
+# The libraries that convert numbers of a session to their values: others check types in C.
+_TOLERANT = frozenset({
+    "", "builtins", "math", "operator", "functools", "itertools", "collections", "contextlib",
+    "typing", "dataclasses", "abc", "types", "enum", "evergrad", "numpy", "_collections", "_abc",
+    "_operator", "_functools", "_collections_abc", "warnings", "weakref", "__future__",
+})  # fmt: skip
+# Methods of which Python checks that they return a number.
+_CONVERSIONS = frozenset({
+    "__float__", "__int__", "__index__", "__len__", "__length_hint__", "__hash__", "__bool__",
+    "__complex__", "__sizeof__",
+})  # fmt: skip
+# Functions that remember their results, by the types of arguments as well.
+CACHED = type(functools.lru_cache(int))
+
+
+def is_frozen_setter(function: FunctionType) -> bool:
+    """Whether a function was generated to refuse writes to a frozen dataclass."""
+    is_generated = function.__code__.co_filename == "<string>"
+    return is_generated and function.__name__ in ("__setattr__", "__delattr__")
 
 
 _TUPLE_FIELD = type(vars(namedtuple("_Fields", "field"))["field"])

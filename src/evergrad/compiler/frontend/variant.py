@@ -118,16 +118,16 @@ class Variant:
             return True
         return shares_memory([*taken, *captured.written], [*given, *self.storages])
 
-    def inputs_for(self, tensors: Sequence[Tensor]) -> list[Tensor] | None:
+    def inputs_for(self, tensors: Sequence[Tensor], numbers: list[Any]) -> list[Tensor] | None:
         """The tensors among the arguments and those in the slots of effects; ``None`` if the slots
-        hold anything that the program is not for."""
+        or the numbers among the arguments hold anything that the program is not for."""
         effects = self.captured.effects
-        return list(tensors) if effects is None else effects.read(tensors)
+        return list(tensors) if effects is None else effects.read(tensors, numbers)
 
     def complete(self, assembled: Any) -> Any:
         """Store the effects of a run; returns its result."""
         effects = self.captured.effects
-        if effects is None:
+        if effects is None or not effects.stores:
             return assembled
         result, values = assembled
         before = MUTATIONS.count

@@ -58,7 +58,7 @@ def make_fast_path(variant: Variant, call: PythonCall) -> FastPath:
             return NOT_HANDLED
         tensors, numbers = matched
         if effects is not None:
-            given = effects.read(tensors)
+            given = effects.read(tensors, numbers)
             if given is None:
                 return NOT_HANDLED
             tensors = given
@@ -282,7 +282,8 @@ def _assembler(variant: Variant) -> Callable[[list[Tensor], Sequence[Tensor]], A
     """A function that assembles the results of a call from the computed tensors, and stores its
     effects. Idempotent."""
     results = variant.captured.results
-    if variant.captured.effects is not None:
+    effects = variant.captured.effects
+    if effects is not None and effects.stores:
         return lambda computed, arguments: variant.complete(results.assemble(computed, arguments))
     if results.form is Form.ONE:
         return lambda computed, arguments: computed[0]
