@@ -496,9 +496,7 @@ def a_number_given_to_other_threads_of_code(lib: Any, wrap: Any) -> Seen:
 
 @case
 def text_with_a_number(lib: Any, wrap: Any) -> Seen:
-    step = wrap(
-        lambda x, n: (x * n, f"{n:03d}", "%d" % n, str(n), repr(n), [n] * 2, n.bit_length())
-    )
+    step = wrap(lambda x, n: (x * n, f"{n:03d}", str(n), repr(n), [n] * 2, n.bit_length()))
     for n in range(5):
         yield step(ramp(lib, 3), n)
 
