@@ -235,7 +235,7 @@ class Compiled:
         ):
             try:
                 call_path.begin()
-                result = call.on_session(session)
+                result = call.on_session(session, python)
             except BaseException:
                 self.last_call = LastCall("traced", "the function raised an exception")
                 try:
@@ -294,6 +294,7 @@ class Compiled:
         if read:
             self.varying.fix(call.spec, read)
             call = self.call_with(call.args, call.kwargs)
+        self.varying.lift(call.spec, call.floats_read(session))
         if captured.effects is not None:
             inputs = enumerate(call.varying_positions, len(call.number_positions))
             captured.effects.arguments = list(inputs)
@@ -470,7 +471,7 @@ class Compiled:
             ):
                 try:
                     call_path.begin()
-                    result = call.on_session(session)
+                    result = call.on_session(session, python)
                     captured = capture(session, call, result, python, self.number_slots, installed)
                 except NotWholeError as reason:
                     raise RuntimeError(

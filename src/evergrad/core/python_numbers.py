@@ -8,6 +8,7 @@ by the exact value. Outside of its trace it computes as the number it was.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -176,11 +177,8 @@ class PythonNumber:
         return np.asarray(self.read(), dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        if (
-            method == "__call__"
-            and not options
-            and all(type(value_of(i)) in NUMBERS for i in inputs)
-        ):
+        are_numbers = all(type(value_of(operand)) in NUMBERS for operand in inputs)
+        if method == "__call__" and are_numbers and not options:
             return self.computed(ufunc, *inputs)
         return getattr(ufunc, method)(*self.read_all(inputs), **options)
 
@@ -191,6 +189,40 @@ class PythonNumber:
 
     def __bool__(self) -> bool:
         return self.outcome(bool, self)
+
+
+class MathFunction:
+    """A function that computes with numbers of a session; else it is as the function itself."""
+
+    __slots__ = ("__weakref__", "function")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *args: Any) -> Any:
+        for argument in args:
+            if type(argument) is PythonNumber:
+                return argument.computed(self.function, *args)
+        return self.function(*args)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self.function)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.function, name)
+
+    def __eq__(self, other: object) -> bool:
+        return self.function == (other.function if type(other) is MathFunction else other)
+
+    def __hash__(self) -> int:
+        return hash(self.function)
+
+    def __repr__(self) -> str:
+        return repr(self.function)
+
+    def __reduce__(self) -> Any:
+        return getattr, (math, self.function.__name__)
 
 
 def number_at(
@@ -245,8 +277,11 @@ def _attach_methods() -> None:
         setattr(PythonNumber, f"__{name}__", _comparison(getattr(operator, name)))
     for name in ("abs", "neg", "pos", "invert"):
         setattr(PythonNumber, f"__{name}__", _unary(getattr(operator, name)))
-    for name in ("int", "float", "complex", "hash", "repr", "str", "format", "round", "trunc",
-                 "floor", "ceil", "divmod", "rdivmod"):  # fmt: skip
+    for name, function in (
+        ("round", round), ("trunc", math.trunc), ("floor", math.floor), ("ceil", math.ceil)
+    ):  # fmt: skip
+        setattr(PythonNumber, f"__{name}__", _unary(function))
+    for name in ("int", "float", "complex", "hash", "repr", "str", "format", "divmod", "rdivmod"):
         setattr(PythonNumber, f"__{name}__", _reading(f"__{name}__"))
 
 
@@ -276,8 +311,8 @@ def _comparison(test: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return method
 
 
-def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda self: self.computed(function, self)
+def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *args: self.computed(function, self, *args)
 
 
 def _reading(method: str) -> Callable[..., Any]:

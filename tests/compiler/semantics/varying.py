@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass, replace
+from math import exp
 from types import SimpleNamespace
 from typing import Any
 
@@ -521,3 +522,69 @@ def a_gradient_by_what_it_scales(lib: Any, wrap: Any) -> Seen:
     for n in range(6):
         loss, grad = step(ramp(lib, 3), n)
         yield loss.detach(), grad
+
+
+@case
+def functions_of_math(lib: Any, wrap: Any) -> Seen:
+    def step(x, n, t):
+        level = math.floor(t * 3) + math.ceil(t) + round(t) + round(t, 1) + math.trunc(t + 0.5)
+        curve = math.sqrt(n) * exp(-t) + math.log(n + 1, 2) + math.hypot(n, t) + math.pow(t, 2)
+        if math.isfinite(t) and not math.isnan(n):
+            x = x + level
+        return x * curve, level, curve, math.cos(0.5)
+
+    step = wrap(step)
+    for n in range(7):
+        found = step(ramp(lib, 3), n, 0.37 * n)
+        yield found, [type(f).__name__ for f in found[1:]], math.cos.__name__, exp(0.5)
+
+
+@case
+def functions_of_math_that_raise(lib: Any, wrap: Any) -> Seen:
+    step = wrap(lambda x, n: x * math.sqrt(n) + math.log(n + 1))
+    for n in (1, 2, -1, 3, -4, 0):
+        yield attempt(step, ramp(lib, 3), n)
+
+
+@case
+def functions_of_math_replaced(lib: Any, wrap: Any) -> Seen:
+    owner = SimpleNamespace(n=1, f=math.sin)
+    step = wrap(lambda x: x * owner.f(owner.n) + math.fabs(owner.n))
+    for n in range(6):
+        owner.n = n - 3
+        if n == 3:
+            owner.f = math.cos
+        yield step(ramp(lib, 3)), owner.f.__name__
+
+
+@case
+def a_warm_up_by_a_counter(lib: Any, wrap: Any) -> Seen:
+    class Trainer:
+        def __init__(self):
+            self.count, self.rate = 0, 0.0
+            self.weight = lib.ones(3)
+
+        def step(self, x):
+            self.count += 1
+            share = min(1.0, self.count / 4)
+            self.rate = 0.1 * share * 0.5 * (1 + math.cos(math.pi * self.count / 10))
+            self.weight.sub_(x * self.rate)
+            return self.weight.sum()
+
+    trainer = Trainer()
+    step = wrap(trainer.step)
+    for _ in range(8):
+        yield step(ramp(lib, 3)), trainer.count, trainer.rate, trainer.weight
+
+
+@case
+def a_function_stored_by_the_step(lib: Any, wrap: Any) -> Seen:
+    kept = {}
+
+    def step(x, n):
+        kept["f"] = math.cos
+        return x * math.cos(n)
+
+    step = wrap(step)
+    for n in range(5):
+        yield step(ramp(lib, 3), n), kept["f"] is math.cos

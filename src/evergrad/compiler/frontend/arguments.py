@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evergrad.compiler.frontend.math_functions import MathOfNumbers
 from evergrad.compiler.frontend.varying_numbers import Replaced, VaryingNumbers
 from evergrad.core import dtypes
+from evergrad.core.functionalize import exact_value
 from evergrad.core.python_numbers import PythonNumber, number_at
 from evergrad.core.records import flatten_records
 from evergrad.core.state import STATE, State
@@ -16,6 +18,7 @@ from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
 
 if TYPE_CHECKING:
+    from evergrad.compiler.frontend.python_state import PythonState
     from evergrad.compiler.frontend.session import Session
 
 
@@ -27,18 +30,21 @@ class PythonCall:
         varying: VaryingNumbers | None = None,
     ) -> None:  # fmt: skip
         self.function = function
+        self.varying = varying
         self.args = args
         self.kwargs = kwargs
         self.leaves, self.spec = flatten_records((args, kwargs))
         self.tensors = [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
         # Floats are inputs if they are arguments; those in containers, which the function may
-        # change, are constants of a program.
-        self.number_positions = list(self._numbers()) if has_number_inputs else []
-        # The positions of other numbers that are found to vary, in containers as well.
+        # change, if they are found to vary, as other numbers are.
+        self.number_positions: list[int] = []
         self.varying_positions: list[int] = []
-        if has_number_inputs and varying is not None:
-            known = varying.positions(self.spec, self.leaves)
-            self.varying_positions = [n for n in known if n not in self.number_positions]
+        if has_number_inputs:
+            floats = list(self._numbers())
+            if varying is not None:
+                self.varying_positions = varying.positions(self.spec, self.leaves)
+                floats = [n for n in floats if not varying.is_constant(self.spec, n)]
+            self.number_positions = [n for n in floats if n not in self.varying_positions]
         positions = *self.number_positions, *self.varying_positions
         self.numbers: list[Any] = [self.leaves[position] for position in positions]
         self.is_dense = all(t._value is not NO_ARRAY for t in self.tensors)
@@ -65,15 +71,24 @@ class PythonCall:
 
     def _leaf_keys(self) -> tuple[Any, ...]:
         keys = [key_of(leaf) for leaf in self.leaves]
-        for position in (*self.number_positions, *self.varying_positions):
-            keys[position] = type(self.leaves[position])
+        for position in self.number_positions:
+            keys[position] = float
+        for position in self.varying_positions:
+            keys[position] = ARGUMENT, type(self.leaves[position])
         return tuple(keys)
 
-    def on_session(self, session: Session) -> Any:
+    def floats_read(self, session: Session) -> list[int]:
+        """The positions of the floats whose values Python has read."""
+        return [
+            self.number_positions[key] for (container, key, _), predicate, _ in
+            session.number_guards if isinstance(container, list) and predicate is exact_value
+        ]  # fmt: skip
+
+    def on_session(self, session: Session, state: PythonState) -> Any:
         """Call the function; floats and numbers that vary are inputs of the trace."""
         session.argument_storages = {id(t._storage) for t in self.tensors}
         if not self.numbers:
-            return self.function(*self.args, **self.kwargs)
+            return self.call(session, state, self.args, self.kwargs)
         numbers, count = list(self.numbers), len(self.number_positions)
         inputs = {
             position: number_at(session, numbers, index)
@@ -86,9 +101,21 @@ class PythonCall:
         args, kwargs = replaced.replace((self.args, self.kwargs), self.spec)
         del inputs, replaced.numbers
         try:
-            return self.function(*args, **kwargs)
+            return self.call(session, state, args, kwargs)
         finally:
             replaced.restore()
+
+    def call(self, session: Session, state: PythonState, args: Any, kwargs: Any) -> Any:
+        if not session.made_numbers or self.varying is None or self.varying.keeps_functions:
+            return self.function(*args, **kwargs)
+        functions = MathOfNumbers(state)
+        with functions:
+            result = self.function(*args, **kwargs)
+        if functions.is_kept:
+            self.varying.keeps_functions = True
+            session.once = "a function of the module math is kept"
+            state.replace_numbers()
+        return result
 
 
 def argument_number(session: Session, position: int) -> PythonNumber:

@@ -280,11 +280,12 @@ class PythonState:
             self.push(held, f"a default of {title}")
         if function.__dict__:
             self.visit_container(function.__dict__, f"an attribute of {title}")
-        if function.__name__ in _CONVERSIONS:
+        if function.__name__ in _CONVERSIONS and not is_generated(function):
             self.converts_numbers = True
         names = names_of(function.__code__)
         # The setters that frozen dataclasses are given ask for the type of their instance.
-        self.add_names(names - {"type"} if is_frozen_setter(function) else names)
+        is_setter = is_generated(function) and function.__name__ in ("__setattr__", "__delattr__")
+        self.add_names(names - {"type"} if is_setter else names)
         self.compares_identity = self.compares_identity or compares_identity(function.__code__)
         self.matches_patterns = self.matches_patterns or matches_patterns(function.__code__)
         for cell, variable in zip(
@@ -677,10 +678,9 @@ _CONVERSIONS = frozenset({
 CACHED = type(functools.lru_cache(int))
 
 
-def is_frozen_setter(function: FunctionType) -> bool:
-    """Whether a function was generated to refuse writes to a frozen dataclass."""
-    is_generated = function.__code__.co_filename == "<string>"
-    return is_generated and function.__name__ in ("__setattr__", "__delattr__")
+def is_generated(function: FunctionType) -> bool:
+    """Whether a method was generated from text, as those of dataclasses are."""
+    return function.__code__.co_filename == "<string>"
 
 
 _TUPLE_FIELD = type(vars(namedtuple("_Fields", "field"))["field"])

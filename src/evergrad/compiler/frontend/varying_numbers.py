@@ -28,6 +28,8 @@ class VaryingNumbers:
         self.fixed: dict[TreeSpec, set[int]] = {}
         self.last: dict[TreeSpec, dict[int, Any]] = {}
         self.is_off = False
+        # Whether functions of the module math are values to the function.
+        self.keeps_functions = False
 
     def positions(self, spec: TreeSpec, leaves: Sequence[Any]) -> list[int]:
         """The positions of leaves that are inputs of programs."""
@@ -51,6 +53,17 @@ class VaryingNumbers:
         }  # fmt: skip
         self.varying.setdefault(spec, set()).update(found)
         return bool(found)
+
+    def lift(self, spec: TreeSpec, floats: Collection[int]) -> None:
+        """Have floats as numbers of Python from the next call on: their values were read."""
+        if floats and not self.is_off:
+            fixed = self.fixed.get(spec, set())
+            found = {n for n in floats if n not in fixed and can_replace(spec, n)}
+            self.varying.setdefault(spec, set()).update(found)
+
+    def is_constant(self, spec: TreeSpec, position: int) -> bool:
+        """Whether the value at a position is part of signatures."""
+        return position in self.fixed.get(spec, ())
 
     def fix(self, spec: TreeSpec, positions: Collection[int]) -> None:
         """Have values at these positions as parts of signatures."""
