@@ -39,6 +39,7 @@ from . import (
     strides,
     structures,
     time_and_ids,
+    training_loops,
     varying,
     warnings,
 )
@@ -83,6 +84,7 @@ KINDS = (
     strides,
     structures,
     time_and_ids,
+    training_loops,
     varying,
     warnings,
 )
