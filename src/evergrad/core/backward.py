@@ -99,6 +99,7 @@ class BackwardPass:
         self.keep_graph = keep_graph
         trace = state.trace
         self.on_tensors: bool = create_graph or (trace is not None and not trace.is_off)
+        self.trace = trace
         self.anomaly: bool = state.anomaly
         self.targets = targets
         self.accumulates: bool = accumulate or targets is None
@@ -336,6 +337,8 @@ class BackwardPass:
     def run_general(self, pending: Pending) -> None:
         """Run one node of any kind, with its hooks, as a target, and with anomaly detection."""
         node, values, owned = pending
+        if self.trace is not None:
+            self.trace.note_backward_through(node)
         self.uncount(values, owned)
         if node.hooks is not None:
             hooks.call_tensor_hooks(node, values, owned, self.on_tensors)

@@ -18,6 +18,7 @@ from evergrad.errors import TraceError
 
 if TYPE_CHECKING:
     from evergrad.core.functionalize import FunctionalizingTrace
+    from evergrad.core.node import GraphNode
     from evergrad.core.op import Op, Specialization
     from evergrad.core.storage import Storage
     from evergrad.core.tensor import Tensor
@@ -352,6 +353,9 @@ class Trace:
         # Where a value that may have a node was overwritten under no_grad().
         self.no_grad_write: SourceLocation | None = None
         self._known: dict[tuple[Any, ...], tuple[Var, ...]] = {}
+
+    def note_backward_through(self, node: GraphNode) -> None:
+        """A node is run while this trace records."""
 
     def note_refreshed(self, storage: Storage, view: View) -> None:
         """Note that a view has the node that belongs to a version made by this trace."""

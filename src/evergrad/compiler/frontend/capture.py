@@ -22,7 +22,7 @@ from evergrad.compiler.frontend.partition import Derivative, partition
 from evergrad.compiler.frontend.python_state import PythonState
 from evergrad.compiler.frontend.session import NotWholeError, Session
 from evergrad.core.functionalize import Source, read_source
-from evergrad.core.node import GraphNode, Leaf
+from evergrad.core.node import FreedNode, GraphNode, Leaf
 from evergrad.core.records import flatten_records
 from evergrad.core.saved_values import Packed
 from evergrad.core.shapes import TensorType
@@ -228,6 +228,8 @@ class _Capture:
         cotangents: list[Var] = []
         if all(after is before for _, before, after in trace.final_grads()):
             cotangents = self.trace_vjp(tensors, outputs)
+        elif any(t.requires_grad and not is_freed(t._node) for t in tensors):
+            raise NotWholeError("a result can be differentiated, and the function sets gradients")
         found.freed = [
             (i, t._node.name(), t._type, getattr(t._node, "location", None))
             for i, t in enumerate(tensors)
@@ -332,9 +334,9 @@ class _Capture:
             captures.setdefault(id(tensor._storage), []).append((var, tensor))
         own = {id(argument) for argument in self.arguments}
         grad_inputs: list[tuple[Var, Tensor]] = []
+        if trace.differentiates_outside:
+            raise NotWholeError("what was computed before the call is differentiated by it")
         for owner, grad in trace.grads.values():
-            if not all(argument.is_leaf for argument in self.arguments):
-                raise NotWholeError("an argument with a history is differentiated by the function")
             if grad is None:
                 continue
             is_read = id(grad._storage) in captures
@@ -442,6 +444,22 @@ def reachable_tensors(roots: Sequence[Any]) -> set[int]:
         elif isinstance(held, dict):
             stack += held.values()
     return found
+
+
+def is_freed(node: GraphNode | None) -> bool:
+    """Whether a backward pass through a node would need what another one has freed."""
+    stack, seen = [node], set()
+    while stack:
+        node = stack.pop()
+        if node is None or node.seq in seen:
+            continue
+        seen.add(node.seq)
+        holder = getattr(node, "ctx", None)  # of a custom function
+        saved = getattr(node, "saved", ()) if holder is None else getattr(holder, "_saved", ())
+        if saved is None or isinstance(node, FreedNode):
+            return True
+        stack += getattr(node, "parents", ())
+    return False
 
 
 def _held_by_node(node: GraphNode) -> list[Any]:

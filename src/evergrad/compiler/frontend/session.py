@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.functionalize import FunctionalizingTrace
-from evergrad.core.node import Node
+from evergrad.core.node import GraphNode, Leaf, Node, next_sequence
 from evergrad.core.python_numbers import Expressions, PythonNumber
 from evergrad.core.saved_values import Packed
 from evergrad.core.source_location import SourceLocation, describe, user_location
@@ -67,6 +67,9 @@ class Session(FunctionalizingTrace):
         # Where Python has read elements of an outside tensor that was not computed by the call.
         self.data_read: Break | None = None
         self.argument_storages: set[int] = set()
+        # Nodes with smaller numbers are outside, and whether a backward pass has run one of them.
+        self.first_node = next_sequence()
+        self.differentiates_outside = False
         # The modes when the function returned.
         self.modes: State | None = None
         self.handles: list[weakref.ref[Tensor]] = []
@@ -78,6 +81,10 @@ class Session(FunctionalizingTrace):
         self.made_numbers: list[weakref.ref[Any]] = []
         # The expressions of Python numbers, and the changed numbers that are known from now on.
         self.expressions = Expressions()
+
+    def note_backward_through(self, node: GraphNode) -> None:
+        if node.seq < self.first_node and not isinstance(node, Leaf):
+            self.differentiates_outside = True
 
     def note_handle(self, tensor: Tensor) -> None:
         self.handles.append(weakref.ref(tensor))
