@@ -128,8 +128,6 @@ class Compiled:
         self.last_call: LastCall | None = None
         # Whether sparse gradients are used up inside of a call, so that programs may have them.
         self.records_sparse = False
-        # Whether floats are inputs of programs; constants if the function stores them.
-        self.has_number_inputs = True
         # The numbers in Python objects that it changes.
         self.number_slots = NumberSlots()
         # The numbers among its arguments that vary.
@@ -162,7 +160,7 @@ class Compiled:
         return self.function(*args, **kwargs)
 
     def call_with(self, args: Any, kwargs: Any) -> PythonCall:
-        return PythonCall(self.function, args, kwargs, self.has_number_inputs, self.varying)
+        return PythonCall(self.function, args, kwargs, self.varying)
 
     def serve(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: State) -> Any:
         """Run a call by a fast path, if one handles it."""
@@ -199,7 +197,6 @@ class Compiled:
                 self.number_slots.add(slot)
 
     def run_variant(self, variant: Variant, call: PythonCall, tensors: list[Tensor]) -> Any:
-        variant.bind_numbers(call.numbers)
         self.last_call = _WHOLE
         try:
             result = variant.run(tensors)
@@ -217,11 +214,8 @@ class Compiled:
         that is valid for the call is ``kept`` if its program is the same."""
         began = time.perf_counter()
         python = PythonState(self.function, call.args, call.kwargs)
-        if call.numbers and "type" in python.names:  # type() shows that a number is symbolic
+        if call.numbers and python.tells_numbers_apart:
             self.use_constant_numbers()
-            call = self.call_with(call.args, call.kwargs)
-        if call.varying_positions and python.tells_numbers_apart:
-            self.varying.turn_off()
             call = self.call_with(call.args, call.kwargs)
         if python.overlapping_memory(call.tensors):
             return self.run_eagerly(call, "tensors share memory through NumPy")
@@ -294,15 +288,12 @@ class Compiled:
         if read:
             self.varying.fix(call.spec, read)
             call = self.call_with(call.args, call.kwargs)
-        self.varying.lift(call.spec, call.floats_read(session))
         if captured.effects is not None:
-            inputs = enumerate(call.varying_positions, len(call.number_positions))
-            captured.effects.arguments = list(inputs)
+            captured.effects.arguments = list(enumerate(call.number_positions))
         return call
 
     def use_constant_numbers(self) -> None:
-        """Have floats as constants of programs from now on."""
-        self.has_number_inputs = False
+        """Have numbers as constants of programs from now on."""
         self.number_slots.turn_off()
         self.varying.turn_off()
         self.fast_paths = {}
@@ -405,7 +396,7 @@ class Compiled:
         known = self.variants.get(call.key, [])
         for variant in reversed(known):  # most recently used last
             tensors = variant.inputs_for(call.tensors, call.numbers)
-            if tensors is None or not variant.accepts(tensors, call.numbers):
+            if tensors is None or not variant.accepts(tensors):
                 continue
             if variant.guards.hold():
                 known.remove(variant)
@@ -487,7 +478,6 @@ class Compiled:
                     session.release()
             call = self.with_fixed_numbers(call, session, captured)
             variant = self.add_variant(call, captured)
-        variant.bind_numbers(call.numbers)
         return variant, variant.inputs_for(call.tensors, call.numbers) or call.tensors
 
     def explain(self, *args: Any, passes: bool = False, **kwargs: Any) -> Any:

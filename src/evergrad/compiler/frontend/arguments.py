@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +10,7 @@ import numpy as np
 from evergrad.compiler.frontend.math_functions import MathOfNumbers
 from evergrad.compiler.frontend.varying_numbers import Replaced, VaryingNumbers
 from evergrad.core import dtypes
-from evergrad.core.functionalize import exact_value
-from evergrad.core.python_numbers import PythonNumber, number_at
+from evergrad.core.python_numbers import PythonNumber
 from evergrad.core.records import flatten_records
 from evergrad.core.state import STATE, State
 from evergrad.core.storage import NO_ARRAY
@@ -26,27 +25,17 @@ class PythonCall:
     """The arguments of one call: leaves, structure, and the signature."""
 
     def __init__(
-        self, function: Callable[..., Any], args: Any, kwargs: Any, has_number_inputs: bool = True,
-        varying: VaryingNumbers | None = None,
-    ) -> None:  # fmt: skip
+        self, function: Callable[..., Any], args: Any, kwargs: Any, varying: VaryingNumbers
+    ) -> None:
         self.function = function
         self.varying = varying
         self.args = args
         self.kwargs = kwargs
         self.leaves, self.spec = flatten_records((args, kwargs))
         self.tensors = [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
-        # Floats are inputs if they are arguments; those in containers, which the function may
-        # change, if they are found to vary, as other numbers are.
-        self.number_positions: list[int] = []
-        self.varying_positions: list[int] = []
-        if has_number_inputs:
-            floats = list(self._numbers())
-            if varying is not None:
-                self.varying_positions = varying.positions(self.spec, self.leaves)
-                floats = [n for n in floats if not varying.is_constant(self.spec, n)]
-            self.number_positions = [n for n in floats if n not in self.varying_positions]
-        positions = *self.number_positions, *self.varying_positions
-        self.numbers: list[Any] = [self.leaves[position] for position in positions]
+        # The numbers that are inputs of a program.
+        self.number_positions = varying.positions(self.spec, self.leaves)
+        self.numbers: list[Any] = [self.leaves[position] for position in self.number_positions]
         self.is_dense = all(t._value is not NO_ARRAY for t in self.tensors)
         self.leaf_keys: tuple[Any, ...] = ()
         self.aliases: Any = None
@@ -60,43 +49,21 @@ class PythonCall:
         keys = zip(self.leaves, self.leaf_keys, strict=self.is_dense)
         self.types = [key[0] for leaf, key in keys if isinstance(leaf, Tensor)]
 
-    def _numbers(self) -> Iterator[int]:
-        """The positions of the floats that are arguments themselves."""
-        args, kwargs = self.spec.children
-        position = 0
-        for child in (*args.children, *kwargs.children):
-            if child.is_leaf() and type(self.leaves[position]) is float:
-                yield position
-            position += child.num_leaves
-
     def _leaf_keys(self) -> tuple[Any, ...]:
         keys = [key_of(leaf) for leaf in self.leaves]
         for position in self.number_positions:
-            keys[position] = float
-        for position in self.varying_positions:
-            keys[position] = ARGUMENT, type(self.leaves[position])
+            keys[position] = type(self.leaves[position])
         return tuple(keys)
 
-    def floats_read(self, session: Session) -> list[int]:
-        """The positions of the floats whose values Python has read."""
-        return [
-            self.number_positions[key] for (container, key, _), predicate, _ in
-            session.number_guards if isinstance(container, list) and predicate is exact_value
-        ]  # fmt: skip
-
     def on_session(self, session: Session, state: PythonState) -> Any:
-        """Call the function; floats and numbers that vary are inputs of the trace."""
+        """Call the function; the numbers that are inputs are those of the session."""
         session.argument_storages = {id(t._storage) for t in self.tensors}
         if not self.numbers:
             return self.call(session, state, self.args, self.kwargs)
-        numbers, count = list(self.numbers), len(self.number_positions)
+        session.expressions.arguments = dict(zip(self.number_positions, self.numbers, strict=True))
         inputs = {
-            position: number_at(session, numbers, index)
-            for index, position in enumerate(self.number_positions)
+            position: argument_number(session, position) for position in self.number_positions
         }
-        for position, number in zip(self.varying_positions, numbers[count:], strict=True):
-            session.expressions.arguments[position] = number
-            inputs[position] = argument_number(session, position)
         replaced = Replaced(inputs)
         args, kwargs = replaced.replace((self.args, self.kwargs), self.spec)
         del inputs, replaced.numbers
@@ -106,7 +73,7 @@ class PythonCall:
             replaced.restore()
 
     def call(self, session: Session, state: PythonState, args: Any, kwargs: Any) -> Any:
-        if not session.made_numbers or self.varying is None or self.varying.keeps_functions:
+        if not session.made_numbers or self.varying.keeps_functions:
             return self.function(*args, **kwargs)
         functions = MathOfNumbers(state)
         with functions:

@@ -21,7 +21,7 @@ from evergrad.compiler.frontend.outputs import Output, Results
 from evergrad.compiler.frontend.partition import Derivative, partition
 from evergrad.compiler.frontend.python_state import PythonState
 from evergrad.compiler.frontend.session import NotWholeError, Session
-from evergrad.core.functionalize import Source, read_source
+from evergrad.core.functionalize import read_source
 from evergrad.core.node import FreedNode, GraphNode, Leaf
 from evergrad.core.records import flatten_records
 from evergrad.core.saved_values import Packed
@@ -74,8 +74,6 @@ class Captured:
         # The places that the call gives other values. Their former tensors follow the arguments of
         # the call; their values are the second part of the results.
         self.effects: Effects | None = None
-        # Guards on numbers among the arguments and options: (source, predicate, expected).
-        self.number_guards: list[tuple[Source, Callable[[float], Any], Any]] = []
 
     @property
     def output_count(self) -> int:
@@ -236,7 +234,6 @@ class _Capture:
             if t.requires_grad and t._node is not None and i not in found.differentiable
         ]  # fmt: skip
         found.numbers = [(c, k, p) for c, k, p, _ in trace.numbers.values()]
-        found.number_guards = list(trace.number_guards)
         captures = [
             (var, tensor) for var, tensor in trace.captures
             if var not in self.renamed and var not in self.argument_vars

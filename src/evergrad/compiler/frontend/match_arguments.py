@@ -26,9 +26,8 @@ def matcher(call: PythonCall, written: Collection[Storage]) -> Match:
     read = _leaf_reader(call.spec)
     places = [n for n, leaf in enumerate(call.leaves) if isinstance(leaf, Tensor)]
     all_are_tensors = len(places) == len(call.leaves)
-    kinds = [float] * len(call.number_positions)
-    kinds += [type(call.leaves[n]) for n in call.varying_positions]
-    inputs = [*call.number_positions, *call.varying_positions]
+    inputs = call.number_positions
+    kinds = [type(number) for number in call.numbers]
     others = [
         (n, leaf, call.leaf_keys[n]) for n, leaf in enumerate(call.leaves)
         if n not in places and n not in inputs

@@ -63,14 +63,8 @@ class Variant:
             self.program = build_program(self.captured, self.limit, arena=self.arena)
             self.invalidate_numbers()
 
-    def bind_numbers(self, numbers: list[float]) -> None:
-        """Set the floats among the arguments of the next run."""
-        for container, index, _ in self.captured.numbers:
-            if isinstance(container, list):
-                container[index] = numbers[index]
-
     def numbers(self) -> list[float]:
-        """The current values of the options that are read at run time."""
+        """The current values of the options and numbers that are read at run time."""
         return [read_number(*entry) for entry in self.captured.numbers]
 
     def update_numbers(self) -> None:
@@ -84,7 +78,7 @@ class Variant:
         """Have the runtime numbers set again before the next run."""
         self.numbers_token = None
 
-    def accepts(self, tensors: Sequence[Tensor], numbers: list[float]) -> bool:
+    def accepts(self, tensors: Sequence[Tensor]) -> bool:
         """Whether the guards on the arguments hold."""
         for i, storage, address in self.captured.fixed:
             if tensors[i]._storage is not storage or address_of(tensors[i]._value) != address:
@@ -92,9 +86,6 @@ class Variant:
         handles = self.captured.handles
         for tensor, known in zip(tensors, self.captured.same_handles, strict=False):
             if (id(tensor) if id(tensor) in handles else None) != known:
-                return False
-        for (container, key, _), predicate, expected in self.captured.number_guards:
-            if isinstance(container, list) and predicate(numbers[key]) != expected:
                 return False
         return True
 
@@ -166,7 +157,7 @@ class Call:
     def run(self, deliver: Callable[[list[Any]], _Given | None]) -> Any:
         """Run the program; an index out of range is reported with the location of its lookup."""
         variant = self.variant
-        variant.invalidate_numbers()  # floats among the arguments are written over the options
+        variant.invalidate_numbers()  # numbers of Python are written over the options
         try:
             return variant.program.run(self.arrays(), variant.numbers(), deliver)
         except IndexError as error:
@@ -235,7 +226,7 @@ class Call:
             return f"an existing gradient, {captured.graph.inputs[index].type}"
         if number < len(captured.numbers):
             container, key, _ = captured.numbers[number]
-            return f"the option {key!r}" if isinstance(container, dict) else f"the float {key}"
+            return f"the option {key!r}" if isinstance(container, dict) else "a number"
         return f"a captured tensor, {captured.graph.inputs[index].type}"
 
     def save_overwritten(self) -> None:

@@ -1,9 +1,10 @@
 """The numbers among the arguments of a function that differ from call to call.
 
-An integer, or a number of NumPy, is part of the signature until a call passes another value at the
-same position. From then on it is a :class:`~evergrad.core.python_numbers.PythonNumber` of the
-session, so that one program serves all values, unless the function reads the value itself (as the
-end of a range, or as a shape): then it is part of the signature again, for good.
+A float that is an argument itself is a :class:`~evergrad.core.python_numbers.PythonNumber` of the
+session, so that one program serves all values. An integer, a number of NumPy, or a number in a
+container is one as soon as a call passes another value at the same position, and part of the
+signature until then. Where the function reads the value itself (as the end of a range, or as a
+shape), a number is part of the signature for good.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ class VaryingNumbers:
 
     def positions(self, spec: TreeSpec, leaves: Sequence[Any]) -> list[int]:
         """The positions of leaves that are inputs of programs."""
-        known = self.varying.get(spec)
-        return [n for n in sorted(known) if type(leaves[n]) in NUMBERS] if known else []
+        if self.is_off:
+            return []
+        found = {n for n in self.varying.get(spec, ()) if type(leaves[n]) in NUMBERS}
+        found.update(n for n in _floats(spec, leaves) if n not in self.fixed.get(spec, ()))
+        return sorted(found)
 
     def note(self, spec: TreeSpec, leaves: Sequence[Any]) -> bool:
         """Note the numbers of a call that has no program; whether one is found to vary."""
@@ -54,17 +58,6 @@ class VaryingNumbers:
         self.varying.setdefault(spec, set()).update(found)
         return bool(found)
 
-    def lift(self, spec: TreeSpec, floats: Collection[int]) -> None:
-        """Have floats as numbers of Python from the next call on: their values were read."""
-        if floats and not self.is_off:
-            fixed = self.fixed.get(spec, set())
-            found = {n for n in floats if n not in fixed and can_replace(spec, n)}
-            self.varying.setdefault(spec, set()).update(found)
-
-    def is_constant(self, spec: TreeSpec, position: int) -> bool:
-        """Whether the value at a position is part of signatures."""
-        return position in self.fixed.get(spec, ())
-
     def fix(self, spec: TreeSpec, positions: Collection[int]) -> None:
         """Have values at these positions as parts of signatures."""
         self.varying.get(spec, set()).difference_update(positions)
@@ -73,6 +66,16 @@ class VaryingNumbers:
     def turn_off(self) -> None:
         self.is_off = True
         self.varying = {}
+
+
+def _floats(spec: TreeSpec, leaves: Sequence[Any]) -> Iterator[int]:
+    """The positions of the floats that are arguments themselves."""
+    position = 0
+    for children in spec.children:
+        for child in children.children:
+            if child.is_leaf() and type(leaves[position]) is float:
+                yield position
+            position += child.num_leaves
 
 
 def can_replace(spec: TreeSpec, position: int) -> bool:

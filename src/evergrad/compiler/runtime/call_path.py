@@ -29,7 +29,7 @@ from evergrad.memory.ledger import GRADIENT
 from evergrad.memory.pool import allocator
 
 FastPath = Callable[[tuple[Any, ...], dict[str, Any], State], Any]
-Run = Callable[[Sequence[Tensor], list[float]], Any]
+Run = Callable[[Sequence[Tensor]], Any]
 
 # Sentinel: the call has to take the general path.
 NOT_HANDLED: Any = object()
@@ -46,7 +46,7 @@ def make_fast_path(variant: Variant, call: PythonCall) -> FastPath:
     captured, program, guards = variant.captured, variant.program, variant.guards
     modes = modes_of(STATE.get())
     match, run = matcher(call, captured.written), _runner(variant)
-    checks_arguments = bool(captured.fixed or captured.number_guards or captured.same_handles)
+    checks_arguments = bool(captured.fixed or captured.same_handles)
     overwrites = bool(captured.overwritten or captured.grad_inputs)
     effects, schedule = captured.effects, variant.schedule
 
@@ -62,7 +62,7 @@ def make_fast_path(variant: Variant, call: PythonCall) -> FastPath:
             if given is None:
                 return NOT_HANDLED
             tensors = given
-        if checks_arguments and not variant.accepts(tensors, numbers):
+        if checks_arguments and not variant.accepts(tensors):
             return NOT_HANDLED
         if not (guards.fast_check() or guards.hold()):
             return NOT_HANDLED
@@ -74,10 +74,10 @@ def make_fast_path(variant: Variant, call: PythonCall) -> FastPath:
             if schedule.is_ready:  # to be traced again
                 return NOT_HANDLED
             began = perf_counter()
-            result = run(tensors, numbers)
+            result = run(tensors)
             schedule.note_duration(perf_counter() - began)
             return result
-        return run(tensors, numbers)
+        return run(tensors)
 
     return serve
 
@@ -90,8 +90,7 @@ def _runner(variant: Variant) -> Run:
 
 
 def _run_generally(variant: Variant) -> Run:
-    def run(tensors: Sequence[Tensor], numbers: list[float]) -> Any:
-        variant.bind_numbers(numbers)
+    def run(tensors: Sequence[Tensor]) -> Any:
         return variant.run(list(tensors))
 
     return run
@@ -102,8 +101,7 @@ def is_native_only(variant: Variant) -> bool:
     found = variant.captured
     of_arguments = [owner for owner, _ in found.grads if isinstance(owner, int)]
     unusual = (found.derivative, found.grad_inputs, found.overwritten, of_arguments, found.effects)
-    given = any(isinstance(container, list) for container, *_ in found.numbers)
-    return not (any(unusual) or given or variant.check_finite)
+    return not (any(unusual) or variant.check_finite)
 
 
 def _inputs_of(variant: Variant) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
@@ -114,19 +112,16 @@ def _inputs_of(variant: Variant) -> Callable[[Sequence[Tensor]], Sequence[Tensor
     return lambda tensors: [*tensors, *[owner._grad for owner in owners]]  # type: ignore[list-item]
 
 
-def _set_numbers(variant: Variant) -> Callable[[list[float]], None]:
-    """Sets the runtime numbers of a program: floats among the arguments, and options."""
+def _set_numbers(variant: Variant) -> Callable[[], None]:
+    """Sets the runtime numbers of a program: those of Python, and options."""
     numbers = enumerate(variant.captured.numbers)
     entries = [(n, holder, index) for n, (holder, index, _) in numbers]
-    given = [(n, index) for n, holder, index in entries if isinstance(holder, list)]
     computed = [entry for entry in entries if isinstance(entry[1], Expressions)]
     guards, words = variant.guards, variant.program.number_words
 
-    def set_numbers(numbers: list[float]) -> None:
+    def set_numbers() -> None:
         if variant.numbers_token is not guards.options.numbers_token:
             variant.update_numbers()
-        for n, index in given:
-            words[n] = numbers[index]
         for n, table, index in computed:
             words[n] = table.values[index]
 
@@ -140,7 +135,7 @@ def _run_in_parts(variant: Variant) -> Run:
     arrays: dict[int, Any] = {}
     wrap = _tensors_of(variant, lambda index: partial(arrays.__getitem__, index))
 
-    def run(tensors: Sequence[Tensor], numbers: list[float]) -> Any:
+    def run(tensors: Sequence[Tensor]) -> Any:
         inputs = inputs_of(tensors)
 
         def deliver(found: list[Any]) -> list[Tensor]:
@@ -149,11 +144,10 @@ def _run_in_parts(variant: Variant) -> Run:
             arrays.clear()
             return made
 
-        set_numbers(numbers)
+        set_numbers()
         try:
             made = program.run(contiguous_arrays(inputs), None, deliver)
         except IndexError as error:
-            variant.bind_numbers(numbers)
             raise Call(variant, list(tensors)).with_location(error) from None
         return assemble(made, tensors)
 
@@ -174,7 +168,7 @@ def _run_natively(variant: Variant) -> Run:
     made_once: list[list[Tensor]] = []
     end = _completion(variant, arrays, made_once)
 
-    def run(tensors: Sequence[Tensor], numbers: list[float]) -> Any:
+    def run(tensors: Sequence[Tensor]) -> Any:
         inputs = inputs_of(tensors)
         # Referenced until the run has ended: another thread may give a tensor other memory.
         arrays_of_call = [tensor._value for tensor in inputs]
@@ -184,7 +178,7 @@ def _run_natively(variant: Variant) -> Run:
                 contiguous = contiguous_arrays(inputs)  # referenced as well
                 program.bind_arguments(contiguous)
                 break
-        set_numbers(numbers)
+        set_numbers()
         for index, number, allocate in computed:
             arrays[index] = array = allocate()
             program.bind_address(number, array)
@@ -192,7 +186,6 @@ def _run_natively(variant: Variant) -> Run:
         made_once.clear()
         try:
             if segment.run(program.threads):
-                variant.bind_numbers(numbers)
                 raise Call(variant, list(tensors)).failed_lookup()
             return assemble(end(inputs), tensors)
         except BaseException:

@@ -24,6 +24,7 @@ from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.meta import placed
 from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import NONDIFFERENTIABLE
+from evergrad.core.python_numbers import PythonNumber, value_of
 from evergrad.core.row_facts import AutocastPolicy, lowered, numpy_evaluates
 from evergrad.core.shapes import Shape, as_shape, tensor_type
 from evergrad.core.tensor import Array, Tensor
@@ -123,7 +124,7 @@ def full(
     else:
         number = as_number(fill_value)
         kind = dtypes.get_default_dtype() if isinstance(number, SymbolicNumber) else None
-        target = as_dtype(dtype or kind or dtypes.of_scalar(number))
+        target = as_dtype(dtype or kind or dtypes.of_scalar(value_of(number)))
         made = constant(shape, number, target)
     return deliver("full", made, out, requires_grad)
 
@@ -135,6 +136,8 @@ def constant(size: Shape, value: Any, dtype: dtype) -> Tensor:
         raise RuntimeError(
             f"Trying to create tensor with negative dimension {negative}: {list(size)}"
         )
+    if type(value) is PythonNumber:
+        value = value.symbolic() if dtype.is_floating_point else value.read()
     if isinstance(value, SymbolicNumber):
         return clone(expand(cast(value.tensor, dtype), size))
     if value != 0 and value != 1:
