@@ -221,6 +221,7 @@ class Compiled:
             return self.run_eagerly(call, "tensors share memory through NumPy")
         session = Session(STATE.get().trace, self.segments.run, self.fullgraph, python.arrays)
         session.records_sparse = self.records_sparse
+        session.defers_items = not (self.varying.is_off or python.tells_numbers_apart)
         before = STATE.get()
         with (
             restored_modes(before, session),
@@ -456,6 +457,7 @@ class Compiled:
             python = PythonState(self.function, args, kwargs)
             session = Session(STATE.get().trace, self.segments.run, True, python.arrays)
             session.records_sparse = True
+            session.defers_items = not (self.varying.is_off or python.tells_numbers_apart)
             with (
                 using(trace=session, grad=STATE.get().grad, no_grad=False, saved_hooks=None),
                 self.number_slots.install(session, python) as installed,

@@ -20,7 +20,7 @@ from evergrad.core.compound import CompoundType, bind_compound
 from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.op import TABLE, Op, Specialization
-from evergrad.core.python_numbers import PythonNumber, plain_attributes
+from evergrad.core.python_numbers import DeferredNumber, PythonNumber, plain_attributes
 from evergrad.core.recording import record, transfer_retain_grad
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import user_location
@@ -94,6 +94,8 @@ def _bind_unresolved(
     """Convert the arguments to what rows take, or resolve the specialization; then bind again."""
     if any(type.__class__ is CompoundType for type in types):
         return bind_compound(op, args, attrs)
+    if DeferredNumber in types:
+        return bind(op, *deferred_operands(args), **attrs)
     if PythonNumber in types or any(plain_attributes(v) is not v for v in attrs.values()):
         return bind(op, *python_operands(op, args), **{
             name: plain_attributes(value) for name, value in attrs.items()
@@ -186,6 +188,15 @@ def python_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
         a if type(a) is not PythonNumber else a.symbolic() if is_input(a) else a.read()
         for a in args
     ]
+
+
+def deferred_operands(args: tuple[Any, ...]) -> list[Any]:
+    """Numbers that the trace computes as inputs of an op; integers by their value."""
+    return [
+        a if type(a) is not DeferredNumber
+        else SymbolicNumber(a.tensor) if a.kind is float else a.read()
+        for a in args
+    ]  # fmt: skip
 
 
 def symbolic_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:

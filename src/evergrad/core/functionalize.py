@@ -145,6 +145,8 @@ class FunctionalizingTrace(Trace):
         self.states: dict[int, tuple[Any, list[tuple[Any, Any, Any]]]] = {}
         # The results of random equations that are emitted a second time.
         self.replayed_random: list[tuple[Var, ...]] = []
+        # Whether numbers of computed tensors need no value until Python reads them.
+        self.defers_items = False
         # Why the graph is valid for this call alone, if it is.
         self.once: str | None = None
 

@@ -191,6 +191,36 @@ class PythonNumber:
         return self.outcome(bool, self)
 
 
+class DeferredNumber:
+    """The number in a tensor that a session computes, before Python reads it; arithmetic with it is
+    in :mod:`~evergrad.core.deferred_numbers`."""
+
+    __slots__ = ("__weakref__", "kind", "tensor")
+
+    def __init__(self, tensor: Tensor, kind: type) -> None:
+        self.tensor = tensor
+        self.kind = kind
+        trace = functionalizing_trace()
+        if trace is not None:
+            trace.note_number(self)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return self.kind  # for isinstance() in the traced function
+
+    def read(self) -> Any:
+        """The number itself, which Python reads."""
+        return self.tensor.array().item()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and not hasattr(self.kind, name):
+            raise AttributeError(f"'{self.kind.__name__}' object has no attribute {name!r}")
+        return getattr(self.read(), name)
+
+    def __reduce__(self) -> Any:
+        return self.kind, (self.read(),)
+
+
 class MathFunction:
     """A function that computes with numbers of a session; else it is as the function itself."""
 
@@ -258,7 +288,7 @@ def value_of(operand: Any) -> Any:
 
 def plain_attributes(value: Any) -> Any:
     """Attributes of an op without numbers of the trace."""
-    if type(value) is PythonNumber:
+    if type(value) in (PythonNumber, DeferredNumber):
         return value.read()
     if type(value) is tuple:
         members = tuple(map(plain_attributes, value))
@@ -287,7 +317,7 @@ def _attach_methods() -> None:
 
 def _binary(function: Callable[..., Any], swapped: bool) -> Callable[[Any, Any], Any]:
     def method(self: PythonNumber, other: Any) -> Any:
-        if isinstance(other, Tensor):
+        if isinstance(other, Tensor) or type(other) is DeferredNumber:
             return NotImplemented
         if type(other) is SymbolicNumber:
             number = self.symbolic()

@@ -379,7 +379,8 @@ class Module(ModuleState, ModuleHooks):
         """Set training mode here and below."""
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
-        self.training = mode
+        if self.__dict__.get("training") is not mode:
+            self.training = mode
         for module in self.children():
             module.train(mode)
         return self

@@ -24,7 +24,13 @@ from evergrad.compiler.frontend.session import NotWholeError, Session
 from evergrad.compiler.frontend.slots import ValueSlot
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.mutation_counter import MUTATIONS
-from evergrad.core.python_numbers import NUMBERS, Expressions, exactly, value_of
+from evergrad.core.python_numbers import (
+    NUMBERS,
+    DeferredNumber,
+    Expressions,
+    exactly,
+    value_of,
+)
 from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
@@ -347,6 +353,8 @@ def is_number_like(value: Any, kind: type) -> bool:
     """Whether a value is a Python number of a kind, or will be one."""
     if type(value) is SymbolicNumber:
         return kind is float
+    if type(value) is DeferredNumber:
+        return value.kind is kind
     return type(value_of(value)) is kind
 
 

@@ -12,7 +12,7 @@ from evergrad.core.bind import bind
 from evergrad.core.functionalize import FunctionalizingTrace, SymbolicNumber
 from evergrad.core.node import Leaf
 from evergrad.core.op import Op
-from evergrad.core.python_numbers import PythonNumber
+from evergrad.core.python_numbers import DeferredNumber, PythonNumber
 from evergrad.core.records import flatten_records
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, detached, on_storage
@@ -115,7 +115,7 @@ class Results:
                 self.leaves[index] = found[id(leaf)]
             elif type(leaf) is PythonNumber:
                 self.leaves[index] = Evaluated(leaf)
-            elif isinstance(leaf, SymbolicNumber):
+            elif type(leaf) in (SymbolicNumber, DeferredNumber):
                 self.leaves[index] = Output(len(self.tensors), is_number=True)
                 self.tensors.append(leaf.tensor)
         self.form = _form_of(self.leaves, self.spec)
@@ -153,7 +153,7 @@ class Results:
 
 def _refuse_tracers_in(leaf: Any) -> None:
     """Raise for an object that holds traced tensors: the program could not make another one."""
-    if isinstance(leaf, Tensor) or type(leaf) is PythonNumber:
+    if isinstance(leaf, Tensor) or type(leaf) in (PythonNumber, DeferredNumber):
         return
     held = getattr(leaf, "__dict__", None)
     if isinstance(held, dict) and any(

@@ -27,7 +27,7 @@ from evergrad.compiler.frontend.append_recorder import AppendRecorder
 from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import SymbolicNumber
-from evergrad.core.python_numbers import MathFunction, PythonNumber
+from evergrad.core.python_numbers import DeferredNumber, MathFunction, PythonNumber
 from evergrad.core.tensor import Tensor
 
 # A place that holds one value: a mapping and a key, a cell and None, or an object and an attribute.
@@ -176,6 +176,8 @@ def plain_numbers(value: Any, depth: int = 6) -> Any:
     in place, tuples made anew."""
     if type(value) is SymbolicNumber:
         return float(value)
+    if type(value) is DeferredNumber:
+        return value.read()
     if type(value) is PythonNumber:
         return value.value
     if type(value) is MathFunction:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.deferred_numbers import deferred_item
 from evergrad.core.device import check_device
 from evergrad.core.printing import format_tensor
 from evergrad.core.state import STATE
@@ -36,7 +37,8 @@ def item(self: Tensor) -> Any:
         raise RuntimeError(
             f"a Tensor with {self._type.numel} elements cannot be converted to Scalar"
         )
-    return self.array().item()
+    number = deferred_item(self)
+    return self.array().item() if number is None else number
 
 
 @expose(function=False)

@@ -15,7 +15,9 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
+from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.inplace import assign, write_in_place
+from evergrad.core.python_numbers import PythonNumber
 from evergrad.core.shapes import Shape
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, from_array
@@ -288,6 +290,9 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
 
 
 def _as_number(target: Tensor, value: Any) -> Any:
+    if type(value) is PythonNumber and target.dtype.is_floating_point:
+        number = value.symbolic()
+        return cast(number.tensor, target.dtype) if type(number) is SymbolicNumber else number
     if type(value) in NUMBERS or isinstance(value, (np.generic, *NUMBERS)):
         return number_as(value, target.dtype)
     raise TypeError(
