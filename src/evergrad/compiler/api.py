@@ -20,6 +20,7 @@ from evergrad.compiler.frontend.effects import undo_changes
 from evergrad.compiler.frontend.number_slots import NumberSlots
 from evergrad.compiler.frontend.places import plain_numbers
 from evergrad.compiler.frontend.python_state import PythonState
+from evergrad.compiler.frontend.recorded_calls import CallLog, CallRecorder
 from evergrad.compiler.frontend.revalidation import difference
 from evergrad.compiler.frontend.segments import Segments
 from evergrad.compiler.frontend.session import NotWholeError, Session
@@ -130,6 +131,8 @@ class Compiled:
         self.has_number_inputs = True
         # The numbers in Python objects that it changes.
         self.number_slots = NumberSlots()
+        # The impure calls that were made for the present call.
+        self.calls = CallLog()
         # How many programs were found to be stale when a call was traced again.
         self.stale_programs = 0
         self.has_warned = False
@@ -150,10 +153,13 @@ class Compiled:
             result = self.serve(args, kwargs, state)
             if result is not NOT_HANDLED:
                 return result
-            with gc_paused():
-                call = self.call_with(args, kwargs)
-                if call.is_dense:
-                    return self.run(call)
+            try:
+                with gc_paused():
+                    call = self.call_with(args, kwargs)
+                    if call.is_dense:
+                        return self.run(call)
+            finally:
+                self.calls.clear()
         self.last_call = LastCall("eager", "an argument is sparse or nested")
         return self.function(*args, **kwargs)
 
@@ -167,20 +173,28 @@ class Compiled:
                 result = serve(args, kwargs, state)
                 if result is not NOT_HANDLED:
                     self.last_call = _WHOLE
+                    if self.calls.made:
+                        self.calls.clear()
                     return result
         except AssumptionError:  # nothing was written
             self.fast_paths = {}
+        except BaseException:
+            self.calls.clear()
+            raise
         return NOT_HANDLED
 
     def run(self, call: PythonCall) -> Any:
         """Run a call by the program that is valid for it; by Python, if there is none."""
-        variant = self.valid_variant(call)
-        tensors = None if variant is None else variant.inputs_for(call.tensors)
-        if variant is None or tensors is None or variant.aliases_written(tensors):
-            return self.run_python(call)
-        if variant.schedule.is_ready:
-            return self.run_python(call, variant)
-        return self.run_variant(variant, call, tensors)
+        for variant in self.valid_variants(call):
+            tensors = variant.inputs_for(call.tensors, call.numbers)
+            if tensors is None or variant.aliases_written(tensors):
+                break
+            if variant.schedule.is_ready:
+                return self.run_python(call, variant)
+            drawn = variant.drawn_for(tensors, call.numbers)
+            if drawn is not None:
+                return self.run_variant(variant, call, drawn)
+        return self.run_python(call)
 
     def run_variant(self, variant: Variant, call: PythonCall, tensors: list[Tensor]) -> Any:
         variant.bind_numbers(call.numbers)
@@ -194,7 +208,11 @@ class Compiled:
 
     def run_eagerly(self, call: PythonCall, reason: str) -> Any:
         self.last_call = LastCall("eager", reason)
-        return self.function(*call.args, **call.kwargs)
+        if not self.calls.made:
+            return self.function(*call.args, **call.kwargs)
+        python = PythonState(self.function, call.args, call.kwargs)
+        with CallRecorder(None, python, self.calls).repeating(reason):
+            return self.function(*call.args, **call.kwargs)
 
     def run_python(self, call: PythonCall, kept: Variant | None = None) -> Any:
         """Have Python run a call as a session; if its trace is a program, that runs it. A variant
@@ -212,7 +230,7 @@ class Compiled:
         with (
             restored_modes(before, session),
             using(trace=session, grad=before.grad, no_grad=False, saved_hooks=None),
-            self.number_slots.install(session, python, kept) as installed,
+            self.number_slots.install(session, python, self.calls, kept) as installed,
         ):
             try:
                 call_path.begin()
@@ -234,6 +252,8 @@ class Compiled:
                     raise NotWholeError("a mode is changed for the code after the call")
                 captured = capture(session, call, result, python, self.number_slots, installed)
                 seconds = time.perf_counter() - began
+                if kept is not None and not kept.is_for_calls():
+                    kept = None
                 variant = self.variant_for(call, captured, kept)
                 variant.schedule.note_traced(seconds, len(captured.graph.equations))
             except NotWholeError as reason:
@@ -252,7 +272,7 @@ class Compiled:
                     python.replace_numbers()
                     if session.keeps_numbers():
                         self.use_constant_numbers()
-                if kept is not None:
+                if kept is not None and kept.is_for_calls():
                     self.drop_stale(kept, str(reason))
                 self.note_breaks(session, str(reason))
                 return result
@@ -260,9 +280,11 @@ class Compiled:
                 session.abandon()
                 raise
         del result, session, installed
-        tensors = variant.inputs_for(call.tensors)
+        tensors = variant.inputs_for(call.tensors, call.numbers)
+        tensors = None if tensors is None else variant.drawn_for(tensors, call.numbers)
         if tensors is None:  # another thread has changed what the function reads
             return self.run_eagerly(call, "Python state is changed meanwhile")
+        variant.skip_outputs()
         return self.run_variant(variant, call, tensors)
 
     def use_constant_numbers(self) -> None:
@@ -284,7 +306,7 @@ class Compiled:
         is_next_whole = bool(session.sparse_weights) and self.records_sparse
         if self.is_first_step(session, reason):
             self.first_steps.add(reason)
-        elif not self.has_warned and not is_next_whole:
+        elif not (self.has_warned or is_next_whole or session.is_passing):
             self.has_warned = True
             warnings.warn(
                 f"{self.name} is not one compiled program: {reason}. Python runs it at every call, "
@@ -366,17 +388,21 @@ class Compiled:
 
     def valid_variant(self, call: PythonCall) -> Variant | None:
         """The variant for a call whose guards hold, if there is one already."""
+        return next(self.valid_variants(call), None)
+
+    def valid_variants(self, call: PythonCall) -> Iterator[Variant]:
+        """The variants for a call whose guards hold, but for those on impure calls, which are not
+        made yet."""
         known = self.variants.get(call.key, [])
-        for variant in reversed(known):  # most recently used last
-            tensors = variant.inputs_for(call.tensors)
+        for variant in known[::-1]:  # most recently used last
+            tensors = variant.inputs_for(call.tensors, call.numbers)
             if tensors is None or not variant.accepts(tensors, call.numbers):
                 continue
             if variant.guards.hold():
                 known.remove(variant)
                 known.append(variant)
                 self.programs.get(variant)
-                return variant
-        return None
+                yield variant
 
     def forget(self, evicted: list[Variant]) -> None:
         """Drop the references to variants that are evicted, and their memory."""
@@ -451,7 +477,7 @@ class Compiled:
                     session.release()
             variant = self.add_variant(call, captured)
         variant.bind_numbers(call.numbers)
-        return variant, variant.inputs_for(call.tensors) or call.tensors
+        return variant, variant.inputs_for(call.tensors, call.numbers) or call.tensors
 
     def explain(self, *args: Any, passes: bool = False, **kwargs: Any) -> Any:
         """Report the compiled program for these arguments: its nodes, memory, guards and time; see

@@ -187,6 +187,25 @@ def number_at(
     return known
 
 
+def input_number(table: Expressions, number: SymbolicNumber) -> PythonNumber | None:
+    """An input of the program, such as a float argument, as a number of Python; ``None`` for a
+    number that is computed."""
+    trace, sources = functionalizing_trace(), number.sources
+    if trace is None or sources is None or not is_input(number):
+        return None
+    source = sources[0]
+    if isinstance(source[0], Expressions):
+        return None
+    known = frozenset([(id(source[0]), "input")])
+    return PythonNumber(trace, table, number.value, lambda: read_source(source), known)
+
+
+def is_input(number: SymbolicNumber) -> bool:
+    """Whether a number is an input of the program, and not computed by it."""
+    trace = functionalizing_trace()
+    return trace is not None and any(known is number for *_, known in trace.numbers.values())
+
+
 def _is_small(value: int) -> bool:
     return -_EXACT <= value <= _EXACT
 
@@ -244,6 +263,8 @@ def _comparison(test: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def method(self: PythonNumber, other: Any) -> Any:
         if isinstance(other, Tensor):
             return NotImplemented
+        if type(other) is SymbolicNumber and self.is_current():
+            other = input_number(self.table, other) or other
         if type(other) in _NUMBERS or type(other) is PythonNumber:
             return self.outcome(test, self, other)
         return test(self.read(), other)

@@ -20,9 +20,11 @@ from evergrad.compiler.frontend.number_slots import Installed, NumberSlots
 from evergrad.compiler.frontend.outputs import Output, Results
 from evergrad.compiler.frontend.partition import Derivative, partition
 from evergrad.compiler.frontend.python_state import PythonState
+from evergrad.compiler.frontend.recorded_calls import CallRecorder
 from evergrad.compiler.frontend.session import NotWholeError, Session
 from evergrad.core.functionalize import Source, read_source
 from evergrad.core.node import GraphNode, Leaf
+from evergrad.core.python_numbers import Expressions
 from evergrad.core.records import flatten_records
 from evergrad.core.saved_values import Packed
 from evergrad.core.shapes import TensorType
@@ -97,6 +99,8 @@ def capture(
 ) -> Captured:  # fmt: skip
     """The program of a call whose session has just ended in one segment. Raises ``NotWholeError``
     and leaves the session as it is if there is none."""
+    calls = installed.recorder
+    installed.remove_stand_ins()
     if trace.breaks:
         raise NotWholeError(str(trace.breaks[0]))
     if trace.data_read is not None:
@@ -111,8 +115,12 @@ def capture(
         raise NotWholeError("random numbers of Python or NumPy are drawn")
     if state.changed_hooks():
         raise NotWholeError("a hook is registered or removed")
+    if state.changed_filters():
+        raise NotWholeError("the filters of warnings are changed")
     if state.changed_environment():
         raise NotWholeError("an environment variable is set")
+    if calls is not None:
+        refuse_calls(calls, trace)
     effects = effects_of(trace, state, numbers, installed)
     if effects is None:
         return _captured(trace, call, call.tensors, result, state)
@@ -122,15 +130,31 @@ def capture(
         effects.refuse_kept_recorders(result[0], installed)
         refuse_kept_numbers(trace, result, installed)
         unwatch(effects, state)
-        found = _captured(trace, call, [*call.tensors, *effects.tensors], result, state)
+        tensors = [*call.tensors, *effects.tensors, *effects.drawn]
+        found = _captured(trace, call, tensors, result, state)
     except NotWholeError:
         effects.repeat()
         raise
     effects.release(call.tensors, installed)
     found.effects = effects
-    if trace.expressions.guards:
+    if len(trace.expressions.guards) > len(effects.calls):
         numbers.count_program()
     return found
+
+
+def refuse_calls(calls: CallRecorder, trace: Session) -> None:
+    """Raise if the impure calls of a session cannot be parts of a program."""
+    calls.check()
+    if calls.refusal is not None:
+        raise NotWholeError(calls.refusal)
+    if calls.keeps_stand_ins():
+        gc.collect()
+        if calls.keeps_stand_ins():
+            raise NotWholeError("Python keeps an impure function that the function uses")
+    if calls.calls and any(
+        isinstance(container, Expressions) for (container, *_), _, _ in trace.number_guards
+    ):
+        raise NotWholeError("what an impure function returns is compared with a float argument")
 
 
 def refuse_kept_numbers(trace: Session, result: Any, installed: Installed) -> None:

@@ -12,23 +12,26 @@ import functools
 import gc
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Sequence
-from types import CellType, MemberDescriptorType
 from typing import Any
 
 from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorder, append_all
-from evergrad.compiler.frontend.arguments import aliases_of, key_of
+from evergrad.compiler.frontend.arguments import aliases_of
 from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.compiler.frontend.number_slots import Installed, NumberSlots
 from evergrad.compiler.frontend.places import StateGuard, is_plain, members_of, plain_numbers, same
 from evergrad.compiler.frontend.python_state import PythonState
+from evergrad.compiler.frontend.recorded_calls import (
+    CallLog,
+    CallRecorder,
+    RecordedCall,
+    RecordedOutput,
+)
 from evergrad.compiler.frontend.session import NotWholeError, Session
-from evergrad.compiler.frontend.slots import ValueSlot
+from evergrad.compiler.frontend.slots import ValueSlot, is_writable, slot_key
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.python_numbers import Expressions, exactly, value_of
-from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
-from evergrad.core.trace import Var
 from evergrad.core.tree import TreeSpec, children_of, tree_flatten
 
 _CONTAINERS = (list, dict)
@@ -55,6 +58,18 @@ class Effects:
         # The slots that hold numbers which are inputs.
         self.numbers: set[Any] = set()
         self.aliases: Any = None
+        # The impure calls before and after a run, the tensors that the former return, and how many
+        # of the latter were made for this run.
+        self.calls: list[RecordedCall] = []
+        self.outputs: list[RecordedOutput] = []
+        self.log: CallLog | None = None
+        self.drawn: list[Tensor] = []
+        self.aliases_of_drawn: Any = None
+        self.outputs_made = 0
+
+    def record_calls(self, recorder: CallRecorder) -> None:
+        self.calls, self.outputs, self.log = recorder.calls, recorder.outputs, recorder.log
+        self.drawn = [tensor for call in self.calls for tensor in call.tensors]
 
     def restore(self) -> None:
         """Let the slots hold what they held before the call."""
@@ -79,7 +94,8 @@ class Effects:
     def values(self) -> list[Any]:
         """What the captured call has stored and appended."""
         pending = [list(recorder.pending) for _, recorder in self.appended]
-        return [*(slot.after for slot in self.written), *pending]
+        given = [output.given for output in self.outputs]
+        return [*(slot.after for slot in self.written), *pending, *given]
 
     def repeat(self) -> None:
         """Let the slots hold what the call has stored."""
@@ -103,8 +119,13 @@ class Effects:
             recorder.pending = []
         self.appended = []
         self.aliases = aliases_of([*arguments, *self.tensors]) if self.tensors else None
+        self.aliases_of_drawn = aliases_of([*arguments, *self.tensors, *self.drawn])
         self.has_tensors = bool(self.tensors)
-        self.tensors = []
+        self.tensors, self.drawn = [], []
+        for output in self.outputs:
+            output.given = None
+        for call in self.calls:
+            call.release()
 
     def read(self, tensors: Sequence[Tensor]) -> list[Tensor] | None:
         """The tensors among the arguments of a call and those in the slots; ``None`` if the slots
@@ -122,7 +143,7 @@ class Effects:
                 return None
             if isinstance(leaf, Tensor):
                 given.append(leaf)
-        if not self.expressions.evaluate():
+        if not self.calls and not self.expressions.evaluate():
             return None
         if not self.has_tensors:
             return given
@@ -131,15 +152,49 @@ class Effects:
             return given if len(storages) == len(given) else None
         return given if aliases_of(given) == self.aliases else None
 
+    def draw(self, tensors: list[Tensor]) -> list[Tensor] | None:
+        """Make the impure calls before a run, once everything else allows it; returns the tensors
+        with those that they return. ``None`` if the program is not for what they return: the log
+        has it."""
+        self.outputs_made = 0
+        if not self.is_ready():
+            return None
+        if not self.calls or self.log is None:
+            return tensors
+        self.log.rewind()
+        if not self.expressions.evaluate():
+            return None
+        given = list(tensors)
+        for call in self.calls:
+            drawn = call.tensors
+            if drawn:
+                given += drawn
+                call.release()
+        if len(given) > len(tensors) and aliases_of(given) != self.aliases_of_drawn:
+            return None
+        return given
+
+    def is_ready(self) -> bool:
+        """Whether the impure calls after a run can be made without Python."""
+        return all([output.is_ready() for output in self.outputs])  # noqa: C419
+
     def store(self, values: Sequence[Any]) -> bool:
         """Store what a run has computed; whether the counter of mutations was advanced, once."""
         for slot, value in zip(self.written, values, strict=False):
             slot.write(value)
-        for container, added in zip(self.containers, values[len(self.written) :], strict=True):
+        for container, added in zip(self.containers, values[len(self.written) :], strict=False):
             append_all(container, added)
         if self.of_module:
             MUTATIONS.advance()
         return self.of_module
+
+    def emit(self, values: Sequence[Any]) -> None:
+        """Make the impure calls after a run, each once."""
+        first = len(self.written) + len(self.containers)
+        while self.outputs_made < len(self.outputs):
+            number = self.outputs_made
+            self.outputs_made += 1
+            self.outputs[number].perform(values[first + number])
 
 
 def read_leaves(tree: Any, spec: TreeSpec, leaves: list[Any]) -> bool:
@@ -149,18 +204,6 @@ def read_leaves(tree: Any, spec: TreeSpec, leaves: list[Any]) -> bool:
         return False
     leaves += found
     return True
-
-
-def slot_key(leaf: Any) -> Any:
-    """What a program depends on of a value in a slot: of a tensor its type, strides and history; of
-    others all."""
-    if leaf.__class__ is Tensor:
-        if leaf._value is NO_ARRAY or leaf._leaf is not None or leaf.__dict__:
-            return None, id(leaf)
-        if leaf._value.__class__ is Var:  # computed by the call that is captured
-            return leaf._type, None, *((False, None) if leaf.requires_grad else ())
-        return key_of(leaf)
-    return key_of(leaf) if is_plain(leaf) else (None, id(leaf))
 
 
 # -- finding them -------------------------------------------------------------------------------
@@ -181,8 +224,14 @@ def effects_of(
             found.setdefault(slot.identity, slot)
     for slot in installed.slots:  # also where the number was set to what it was
         found.setdefault(slot.identity, slot.now())
+    calls = installed.recorder
     if not found:
-        return None
+        if calls is None or not (calls.calls or calls.outputs):
+            return None
+        effects = Effects([], trace.expressions)
+        effects.record_calls(calls)
+        refuse_new_values([], trace, numbers, installed)
+        return effects
     if any(isinstance(held, _CACHED) for held in state.seen.values()):
         name = next(iter(found.values())).name
         raise NotWholeError(f"{name} is changed, and results of a function are cached by Python")
@@ -197,6 +246,8 @@ def effects_of(
         slot.is_written = slot.after is not installed.number_in(slot) or slot.after is None
     effects = Effects(list(found.values()), trace.expressions)
     effects.appended = appended
+    if calls is not None:
+        effects.record_calls(calls)
     refuse_values(effects, trace, numbers, installed)
     refuse_aliases(effects, trace, state)
     return effects
@@ -251,16 +302,6 @@ def slots_of(guard: StateGuard, state: PythonState) -> list[ValueSlot]:
     if not slots or any(slot.after is MISSING for slot in slots):
         raise NotWholeError(f"{guard.name} is changed by the function itself")
     return slots
-
-
-def is_writable(guard: StateGuard, state: PythonState) -> bool:
-    """Whether a slot can be written without running code of the user's."""
-    place = guard.place
-    return (
-        isinstance(place, CellType) or type(place) is dict
-        or type(state.class_of.get(id(place))) is type
-        or isinstance(getattr(type(place), str(guard.key), None), MemberDescriptorType)
-    )  # fmt: skip
 
 
 def entries_of(guard: StateGuard) -> list[ValueSlot]:
@@ -353,6 +394,8 @@ def refuse_new_values(
     if (values or exact) and not numbers.recurs((*values, *exact)):
         read = frozenset().union(*(sources for _, sources in exact))
         slots = [*constant, *(slot for slot in installed.slots if slot.identity in read)]
+        if not slots:
+            raise NotWholeError("a program would be for one value that is drawn")
         raise NotWholeError(f"{slots[0].name} is changed by the function itself")
 
 

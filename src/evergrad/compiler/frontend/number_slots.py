@@ -17,6 +17,7 @@ from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorde
 from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.compiler.frontend.places import Slot, plain_numbers, read_slot
 from evergrad.compiler.frontend.python_state import PythonState
+from evergrad.compiler.frontend.recorded_calls import CallLog, CallRecorder
 from evergrad.compiler.frontend.session import Session
 from evergrad.compiler.frontend.slots import ValueSlot
 from evergrad.core.python_numbers import PythonNumber
@@ -72,7 +73,12 @@ class NumberSlots:
         """Let places hold their own again after a call that is no program, also where the function
         has put a recorder into another one."""
         recorders = {key: weakref.ref(held) for key, held in installed.recorders.items()}
+        calls = installed.recorder
         installed.remove()
+        if calls is not None:
+            calls.discard()
+            if calls.keeps_stand_ins():
+                state.replace_numbers()
         if any(reference() is not None for reference in recorders.values()):
             state.replace_numbers()
             for key in recorders:
@@ -94,16 +100,27 @@ class NumberSlots:
         if self.programs > _MOST_PROGRAMS:
             self.turn_off()
 
-    def install(self, session: Session, state: PythonState, kept: Any = None) -> Installed:
+    def install(
+        self, session: Session, state: PythonState, log: CallLog | None = None, kept: Any = None
+    ) -> Installed:
         """Let the known places hold numbers of the session; those of a variant that is kept, if one
-        is given."""
+        is given. With a log impure calls are recorded."""
         installed = Installed()
         if kept is not None:
             effects = kept.captured.effects
             known = set() if effects is None else effects.numbers
             wanted = {identity: held for identity, held in self.known.items() if identity in known}
-            return NumberSlots.of(wanted).install(session, state)
-        if self.known and "type" not in state.names and state.libraries <= _LIBRARIES:
+            return NumberSlots.of(wanted).install(session, state, log)
+        can_compute = "type" not in state.names and state.libraries <= _LIBRARIES
+        if state.replayable:
+            is_known = can_compute and not self.is_off and state.opaque is None
+            if log is not None and (log.made or is_known):
+                installed.record_calls(CallRecorder(session, state, log))
+            if installed.recorder is None or not is_known:
+                state.give_up(f"{state.replayable[0].name} is used")
+            if installed.recorder is not None and state.opaque is not None:
+                installed.recorder.refuse(state.opaque)
+        if self.known and can_compute:
             for slot in list(self.slots_in(state)):
                 if type(slot.before) in (int, float):
                     installed.add(slot, session)
@@ -142,6 +159,17 @@ class Installed:
         self.slots: list[ValueSlot] = []
         self.numbers: dict[Any, PythonNumber] = {}
         self.recorders: dict[Any, AppendRecorder] = {}
+        # What records impure calls.
+        self.recorder: CallRecorder | None = None
+
+    def record_calls(self, recorder: CallRecorder) -> None:
+        self.recorder = recorder
+        recorder.installed = self
+        recorder.install()
+
+    def remove_stand_ins(self) -> None:
+        if self.recorder is not None:
+            self.recorder.remove()
 
     def add_recorder(self, slot: ValueSlot) -> None:
         recorder = self.recorders[slot.identity] = AppendRecorder(slot.before)
@@ -175,6 +203,7 @@ class Installed:
 
     def remove(self) -> None:
         """Let the places hold the numbers themselves."""
+        self.remove_stand_ins()
         for slot in self.slots:
             held = slot.read()
             if type(held) is PythonNumber:

@@ -25,6 +25,7 @@ import numpy as np
 
 from evergrad.compiler.frontend.append_recorder import AppendRecorder
 from evergrad.compiler.frontend.identity_guards import MISSING
+from evergrad.compiler.frontend.impure import is_stand_in
 from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.python_numbers import PythonNumber
@@ -178,6 +179,8 @@ def plain_numbers(value: Any, depth: int = 6) -> Any:
         return float(value)
     if type(value) is PythonNumber:
         return value.value
+    if is_stand_in(value):
+        return value.held
     if type(value) is AppendRecorder:
         value.pending = [plain_numbers(member) for member in value.pending]
         return value.flush()

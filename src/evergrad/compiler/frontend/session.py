@@ -67,6 +67,8 @@ class Session(FunctionalizingTrace):
         # Where Python has read elements of an outside tensor that was not computed by the call.
         self.data_read: Break | None = None
         self.argument_storages: set[int] = set()
+        # Whether what makes it no program is expected to pass.
+        self.is_passing = False
         # The modes when the function returned.
         self.modes: State | None = None
         self.handles: list[weakref.ref[Tensor]] = []

@@ -87,6 +87,8 @@ class Variant:
     def accepts(self, tensors: Sequence[Tensor], numbers: list[float]) -> bool:
         """Whether the guards on the arguments hold."""
         for i, storage, address in self.captured.fixed:
+            if i >= len(tensors):  # drawn by an impure call, later
+                continue
             if tensors[i]._storage is not storage or address_of(tensors[i]._value) != address:
                 return False
         handles = self.captured.handles
@@ -104,6 +106,8 @@ class Variant:
         captured = self.captured
         if not (captured.overwritten or captured.written):
             return False
+        if len(tensors) < captured.arguments - len(captured.grad_inputs):
+            return False  # checked once the impure calls have returned the others
         # A gradient may be an input several times: by itself, and as what is overwritten.
         owners = {id(owner): owner for owner in captured.grad_inputs}
         inputs = [*tensors, *(owner._grad for owner in captured.grad_inputs)]
@@ -118,11 +122,45 @@ class Variant:
             return True
         return shares_memory([*taken, *captured.written], [*given, *self.storages])
 
-    def inputs_for(self, tensors: Sequence[Tensor]) -> list[Tensor] | None:
+    def inputs_for(self, tensors: Sequence[Tensor], numbers: list[float]) -> list[Tensor] | None:
         """The tensors among the arguments and those in the slots of effects; ``None`` if the slots
         hold anything that the program is not for."""
         effects = self.captured.effects
-        return list(tensors) if effects is None else effects.read(tensors)
+        if effects is None:
+            return list(tensors)
+        if numbers:
+            self.bind_numbers(numbers)
+        return effects.read(tensors)
+
+    def drawn_for(self, tensors: list[Tensor], numbers: list[float]) -> list[Tensor] | None:
+        """The tensors of a run, after its impure calls, which are made once everything else allows
+        it; ``None`` if the program is not for what they return."""
+        effects = self.captured.effects
+        if effects is None or not (effects.calls or effects.outputs):
+            return tensors
+        self.bind_numbers(numbers)
+        given = effects.draw(tensors)
+        if given is None:
+            return None
+        if len(given) > len(tensors) and not self.accepts(given, numbers):
+            return None
+        if len(given) > len(tensors) and self.aliases_written(given):
+            return None
+        return given
+
+    def skip_outputs(self) -> None:
+        """The impure calls after the next run were made while it was traced."""
+        effects = self.captured.effects
+        if effects is not None:
+            effects.outputs_made = len(effects.outputs)
+
+    def is_for_calls(self) -> bool:
+        """Whether the program is for what the impure calls of the present call have returned."""
+        effects = self.captured.effects
+        if effects is None or effects.log is None:
+            return True
+        with effects.log.closed():
+            return effects.expressions.evaluate()
 
     def complete(self, assembled: Any) -> Any:
         """Store the effects of a run; returns its result."""
@@ -133,6 +171,8 @@ class Variant:
         before = MUTATIONS.count
         if effects.store(values):
             self.guards.absorb_mutation(before)
+        if effects.outputs:
+            effects.emit(values)
         return result
 
     def run(self, tensors: list[Tensor]) -> Any:

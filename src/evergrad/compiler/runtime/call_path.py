@@ -49,6 +49,7 @@ def make_fast_path(variant: Variant, call: PythonCall) -> FastPath:
     checks_arguments = bool(captured.fixed or captured.number_guards or captured.same_handles)
     overwrites = bool(captured.overwritten or captured.grad_inputs)
     effects, schedule = captured.effects, variant.schedule
+    makes_calls = effects is not None and bool(effects.calls or effects.outputs)
 
     def serve(args: tuple[Any, ...], kwargs: dict[str, Any], state: State) -> Any:
         if variant.program is not program or modes_of(state) != modes:
@@ -58,6 +59,8 @@ def make_fast_path(variant: Variant, call: PythonCall) -> FastPath:
             return NOT_HANDLED
         tensors, numbers = matched
         if effects is not None:
+            if numbers:
+                variant.bind_numbers(numbers)
             given = effects.read(tensors)
             if given is None:
                 return NOT_HANDLED
@@ -73,10 +76,20 @@ def make_fast_path(variant: Variant, call: PythonCall) -> FastPath:
         if schedule.calls >= schedule.due:
             if schedule.is_ready:  # to be traced again
                 return NOT_HANDLED
+            if makes_calls:
+                given = variant.drawn_for(list(tensors), numbers)
+                if given is None:
+                    return NOT_HANDLED
+                tensors = given
             began = perf_counter()
             result = run(tensors, numbers)
             schedule.note_duration(perf_counter() - began)
             return result
+        if makes_calls:
+            given = variant.drawn_for(list(tensors), numbers)
+            if given is None:
+                return NOT_HANDLED
+            tensors = given
         return run(tensors, numbers)
 
     return serve
