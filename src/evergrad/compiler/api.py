@@ -191,9 +191,9 @@ class Compiled:
                 break
             if variant.schedule.is_ready:
                 return self.run_python(call, variant)
-            drawn = variant.drawn_for(tensors, call.numbers)
-            if drawn is not None:
-                return self.run_variant(variant, call, drawn)
+            completed = variant.completed(tensors, call.numbers)
+            if completed is not None:
+                return self.run_variant(variant, call, completed)
         return self.run_python(call)
 
     def run_variant(self, variant: Variant, call: PythonCall, tensors: list[Tensor]) -> Any:
@@ -281,7 +281,7 @@ class Compiled:
                 raise
         del result, session, installed
         tensors = variant.inputs_for(call.tensors, call.numbers)
-        tensors = None if tensors is None else variant.drawn_for(tensors, call.numbers)
+        tensors = None if tensors is None else variant.completed(tensors, call.numbers)
         if tensors is None:  # another thread has changed what the function reads
             return self.run_eagerly(call, "Python state is changed meanwhile")
         variant.skip_outputs()

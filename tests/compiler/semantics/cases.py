@@ -40,6 +40,7 @@ from . import (
     strides,
     structures,
     time_and_ids,
+    views_of_arguments,
     warnings,
 )
 from .registry import CASES
@@ -84,5 +85,6 @@ KINDS = (
     strides,
     structures,
     time_and_ids,
+    views_of_arguments,
     warnings,
 )

@@ -14,6 +14,11 @@ from typing import Any, Protocol
 
 from evergrad.autograd.engine import grad_up_to
 from evergrad.compiler.frontend.arguments import address_of
+from evergrad.compiler.frontend.base_arguments import (
+    BaseArgument,
+    base_arguments,
+    is_same_memory,
+)
 from evergrad.compiler.frontend.effects import Effects, effects_of, unwatch
 from evergrad.compiler.frontend.guards import Guards
 from evergrad.compiler.frontend.number_slots import Installed, NumberSlots
@@ -60,6 +65,8 @@ class Captured:
         # which of them each argument has to be.
         self.handles: dict[int, Tensor] = {}
         self.same_handles: list[int | None] = []
+        # The whole storages of arguments, which follow all other arguments.
+        self.bases: list[BaseArgument] = []
         self.results: Results
         self.result_count = 0
         # Final gradients: (tensor or index of an argument; an Output, another tensor, or None).
@@ -123,7 +130,7 @@ def capture(
         refuse_calls(calls, trace)
     effects = effects_of(trace, state, numbers, installed)
     if effects is None:
-        return _captured(trace, call, call.tensors, result, state)
+        return _captured(trace, call, call.tensors, result, state, numbers)
     result = result, effects.values()
     try:
         effects.restore()
@@ -131,7 +138,7 @@ def capture(
         refuse_kept_numbers(trace, result, installed)
         unwatch(effects, state)
         tensors = [*call.tensors, *effects.tensors, *effects.drawn]
-        found = _captured(trace, call, tensors, result, state)
+        found = _captured(trace, call, tensors, result, state, numbers)
     except NotWholeError:
         effects.repeat()
         raise
@@ -172,8 +179,9 @@ def refuse_kept_numbers(trace: Session, result: Any, installed: Installed) -> No
 
 
 def _captured(
-    trace: Session, call: Arguments, arguments: Sequence[Tensor], result: Any, state: PythonState
-) -> Captured:
+    trace: Session, call: Arguments, arguments: Sequence[Tensor], result: Any, state: PythonState,
+    numbers: NumberSlots,
+) -> Captured:  # fmt: skip
     """The program with these tensors as arguments, and this result."""
     if state.shares_container(result):
         raise NotWholeError("a list or a dictionary that existed before the call is returned")
@@ -187,7 +195,11 @@ def _captured(
     if any(isinstance(argument._value, Var) for argument in arguments):
         raise NotWholeError("an argument was made another view during the call")
     trace.made.clear()  # handles of the call would be kept by it
-    found = _Capture(trace, arguments, result, state).build()
+    bases, wholes = base_arguments(trace, call.tensors)
+    if bases and not numbers.allows_offsets(bases):
+        raise NotWholeError("the offset of an argument in its memory keeps changing")
+    found = _Capture(trace, [*arguments, *wholes], result, state).build()
+    found.bases = bases
     found.guards.guard_memory(found.outside)
     state.release()
     return found
@@ -302,13 +314,13 @@ class _Capture:
             write = self.trace.written.get(storage)
             if write is None:
                 continue
-            index = indices[0]
+            index = indices[-1]  # the whole storage, if that is an argument too
             array = self.arguments[index]._value
-            if len(indices) > 1 or not is_same_memory(write.value, array):
+            if not is_same_memory(write.value, array):
                 raise NotWholeError("an argument that is written to shares its memory")
             if not array.flags.c_contiguous:
                 raise NotWholeError("an argument that is written to is not contiguous")
-            if not self.arguments[index].is_leaf:
+            if not all(self.arguments[i].is_leaf for i in indices):
                 raise NotWholeError("an argument gets a history by a write to it")
             found.append(index)
         count = len(self.arguments)
@@ -426,14 +438,6 @@ def _can(act: Callable[[], Any]) -> bool:
 
 def _is_whole(var: Var, tensor: Tensor) -> bool:
     return tensor._view is None and var.layout.flags.c_contiguous
-
-
-def is_same_memory(a: Any, b: Any) -> bool:
-    """Whether two arrays are the same elements in the same layout."""
-    return bool(
-        a.__array_interface__["data"] == b.__array_interface__["data"]
-        and a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
-    )  # fmt: skip
 
 
 def reachable_tensors(roots: Sequence[Any]) -> set[int]:

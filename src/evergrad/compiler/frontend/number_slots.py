@@ -10,10 +10,11 @@ the number as an input and stores the new one; or an
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorder
+from evergrad.compiler.frontend.base_arguments import BaseArgument
 from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.compiler.frontend.places import Slot, plain_numbers, read_slot
 from evergrad.compiler.frontend.python_state import PythonState
@@ -26,6 +27,8 @@ from evergrad.core.python_numbers import PythonNumber
 _MOST_PROGRAMS = 8
 # The most combinations of values that are remembered.
 _MOST_SEEN = 256
+# The most combinations of offsets for which programs are made before they recur.
+_MOST_OFFSETS = 4
 # The libraries that convert such a number to its value: others check types in C.
 _LIBRARIES = frozenset({
     "", "builtins", "math", "operator", "functools", "itertools", "collections", "contextlib",
@@ -44,6 +47,8 @@ class NumberSlots:
         self.excluded: set[Any] = set()
         self.programs = 0
         self.is_off = False
+        # The offsets of arguments in their storages for which programs were made.
+        self.offsets: set[Any] = set()
 
     @classmethod
     def of(cls, known: dict[Any, Any]) -> NumberSlots:
@@ -93,6 +98,14 @@ class NumberSlots:
         if len(self.seen) < _MOST_SEEN:
             self.seen[values] = None
         return False
+
+    def allows_offsets(self, bases: Sequence[BaseArgument]) -> bool:
+        """Whether a program may be made for the offsets of arguments in their storages: for a few,
+        and for those that recur."""
+        key = tuple([(base.type, *base.offsets) for base in bases])
+        if len(self.offsets) < _MOST_OFFSETS:
+            self.offsets.add(key)
+        return key in self.offsets or self.recurs(key)
 
     def count_program(self) -> None:
         """A program was made that is guarded on outcomes of tests of numbers."""

@@ -49,6 +49,10 @@ class Variant:
         self.numbers_token: object = None
         # When its calls are traced again.
         self.schedule = Schedule()
+        effects = captured.effects
+        makes_calls = effects is not None and bool(effects.calls or effects.outputs)
+        # Whether a call has arguments besides those given and in slots, or makes impure calls.
+        self.needs_more = makes_calls or bool(captured.bases)
 
     @property
     def nbytes(self) -> int:
@@ -118,7 +122,12 @@ class Variant:
             return True
         outside = {id(storage) for storage in self.storages}
         taken = [inputs[i]._storage for i in captured.overwritten]  # type: ignore[union-attr]
-        if any(ids.count(id(storage)) > 1 or id(storage) in outside for storage in taken):
+        # Arguments on a storage that is one itself are where they were in the traced call.
+        whole = {id(tensors[base.index]._storage) for base in captured.bases}
+        if any(
+            (ids.count(id(storage)) > 1 and id(storage) not in whole) or id(storage) in outside
+            for storage in taken
+        ):
             return True
         return shares_memory([*taken, *captured.written], [*given, *self.storages])
 
@@ -132,21 +141,26 @@ class Variant:
             self.bind_numbers(numbers)
         return effects.read(tensors)
 
-    def drawn_for(self, tensors: list[Tensor], numbers: list[float]) -> list[Tensor] | None:
-        """The tensors of a run, after its impure calls, which are made once everything else allows
-        it; ``None`` if the program is not for what they return."""
-        effects = self.captured.effects
-        if effects is None or not (effects.calls or effects.outputs):
+    def completed(self, tensors: list[Tensor], numbers: list[float]) -> list[Tensor] | None:
+        """The tensors of a run, with whole storages; its impure calls are made, once
+        everything else allows it; ``None`` if the program is not for these."""
+        if not self.needs_more:
             return tensors
-        self.bind_numbers(numbers)
-        given = effects.draw(tensors)
+        effects = self.captured.effects
+        wholes = [base.tensor_for(tensors) for base in self.captured.bases]
+        if None in wholes:
+            return None
+        given: list[Any] | None = tensors
+        if effects is not None and (effects.calls or effects.outputs):
+            self.bind_numbers(numbers)
+            given = effects.draw(tensors)
         if given is None:
             return None
-        if len(given) > len(tensors) and not self.accepts(given, numbers):
-            return None
-        if len(given) > len(tensors) and self.aliases_written(given):
-            return None
-        return given
+        given = [*given, *wholes]
+        if len(given) == len(tensors):
+            return given
+        is_valid = self.accepts(given, numbers) and not self.aliases_written(given)
+        return given if is_valid else None
 
     def skip_outputs(self) -> None:
         """The impure calls after the next run were made while it was traced."""

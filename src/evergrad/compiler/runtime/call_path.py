@@ -49,7 +49,6 @@ def make_fast_path(variant: Variant, call: PythonCall) -> FastPath:
     checks_arguments = bool(captured.fixed or captured.number_guards or captured.same_handles)
     overwrites = bool(captured.overwritten or captured.grad_inputs)
     effects, schedule = captured.effects, variant.schedule
-    makes_calls = effects is not None and bool(effects.calls or effects.outputs)
 
     def serve(args: tuple[Any, ...], kwargs: dict[str, Any], state: State) -> Any:
         if variant.program is not program or modes_of(state) != modes:
@@ -76,8 +75,8 @@ def make_fast_path(variant: Variant, call: PythonCall) -> FastPath:
         if schedule.calls >= schedule.due:
             if schedule.is_ready:  # to be traced again
                 return NOT_HANDLED
-            if makes_calls:
-                given = variant.drawn_for(list(tensors), numbers)
+            if variant.needs_more:
+                given = variant.completed(list(tensors), numbers)
                 if given is None:
                     return NOT_HANDLED
                 tensors = given
@@ -85,8 +84,8 @@ def make_fast_path(variant: Variant, call: PythonCall) -> FastPath:
             result = run(tensors, numbers)
             schedule.note_duration(perf_counter() - began)
             return result
-        if makes_calls:
-            given = variant.drawn_for(list(tensors), numbers)
+        if variant.needs_more:
+            given = variant.completed(list(tensors), numbers)
             if given is None:
                 return NOT_HANDLED
             tensors = given
@@ -114,7 +113,8 @@ def is_native_only(variant: Variant) -> bool:
     """Whether a call only runs the program and wraps its outputs (and gradients) as tensors."""
     found = variant.captured
     of_arguments = [owner for owner, _ in found.grads if isinstance(owner, int)]
-    unusual = (found.derivative, found.grad_inputs, found.overwritten, of_arguments, found.effects)
+    unusual = (found.derivative, found.grad_inputs, found.overwritten, of_arguments, found.effects,
+               found.bases)  # fmt: skip
     given = any(isinstance(container, list) for container, *_ in found.numbers)
     return not (any(unusual) or given or variant.check_finite)
 
