@@ -20,7 +20,7 @@ from evergrad.compiler.frontend.effects import undo_changes
 from evergrad.compiler.frontend.number_slots import NumberSlots
 from evergrad.compiler.frontend.places import plain_numbers
 from evergrad.compiler.frontend.python_state import PythonState
-from evergrad.compiler.frontend.recorded_calls import CallLog, CallRecorder
+from evergrad.compiler.frontend.recorded_calls import CallLog
 from evergrad.compiler.frontend.revalidation import difference
 from evergrad.compiler.frontend.segments import Segments
 from evergrad.compiler.frontend.session import NotWholeError, Session
@@ -202,16 +202,18 @@ class Compiled:
         try:
             result = variant.run(tensors)
         except AssumptionError as error:  # nothing was written, and Python has no effects here
-            return self.run_eagerly(call, str(error))
+            return self.run_eagerly(call, str(error), variant.outputs_made)
         self.add_fast_path(call, variant)
         return result
 
-    def run_eagerly(self, call: PythonCall, reason: str) -> Any:
+    def run_eagerly(self, call: PythonCall, reason: str, outputs: int = 0) -> Any:
+        """Run a call by Python alone; impure calls that were made for it are not made again, so
+        many of those with output among them."""
         self.last_call = LastCall("eager", reason)
-        if not self.calls.made:
+        if not (self.calls.made or outputs):
             return self.function(*call.args, **call.kwargs)
         python = PythonState(self.function, call.args, call.kwargs)
-        with CallRecorder(None, python, self.calls).repeating(reason):
+        with self.number_slots.repeating(python, self.calls, reason, outputs):
             return self.function(*call.args, **call.kwargs)
 
     def run_python(self, call: PythonCall, kept: Variant | None = None) -> Any:
@@ -283,7 +285,8 @@ class Compiled:
         tensors = variant.inputs_for(call.tensors, call.numbers)
         tensors = None if tensors is None else variant.completed(tensors, call.numbers)
         if tensors is None:  # another thread has changed what the function reads
-            return self.run_eagerly(call, "Python state is changed meanwhile")
+            outputs = variant.output_calls
+            return self.run_eagerly(call, "Python state is changed meanwhile", outputs)
         variant.skip_outputs()
         return self.run_variant(variant, call, tensors)
 

@@ -110,7 +110,7 @@ class PythonNumber:
             return function(*values)
         try:
             value = function(*values)
-        except ArithmeticError:  # the function may catch it
+        except (ArithmeticError, ValueError):  # the function may catch it
             self.read_all(operands)
             raise
         if type(value) not in _NUMBERS:

@@ -198,7 +198,7 @@ def _captured(
     bases, wholes = base_arguments(trace, call.tensors)
     if bases and not numbers.allows_offsets(bases):
         raise NotWholeError("the offset of an argument in its memory keeps changing")
-    found = _Capture(trace, [*arguments, *wholes], result, state).build()
+    found = _Capture(trace, [*arguments, *wholes], result, state, len(wholes)).build()
     found.bases = bases
     found.guards.guard_memory(found.outside)
     state.release()
@@ -209,10 +209,13 @@ class _Capture:
     """Builds a :class:`Captured` from a session whose function has returned."""
 
     def __init__(
-        self, trace: Session, arguments: Sequence[Tensor], result: Any, state: PythonState
-    ) -> None:
+        self, trace: Session, arguments: Sequence[Tensor], result: Any, state: PythonState,
+        whole_count: int,
+    ) -> None:  # fmt: skip
+        """The last ``whole_count`` arguments are whole storages of others."""
         self.trace = trace
         self.arguments = list(arguments)
+        self.first_whole = len(self.arguments) - whole_count
         self.result = result
         self.state = state
         self.found = Captured()
@@ -316,7 +319,8 @@ class _Capture:
                 continue
             index = indices[-1]  # the whole storage, if that is an argument too
             array = self.arguments[index]._value
-            if not is_same_memory(write.value, array):
+            is_shared = len(indices) > 1 and index < self.first_whole
+            if is_shared or not is_same_memory(write.value, array):
                 raise NotWholeError("an argument that is written to shares its memory")
             if not array.flags.c_contiguous:
                 raise NotWholeError("an argument that is written to is not contiguous")

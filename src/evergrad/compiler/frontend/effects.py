@@ -11,13 +11,18 @@ from __future__ import annotations
 import functools
 import gc
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorder, append_all
+from evergrad.compiler.frontend.append_recorder import (
+    APPENDABLE,
+    AppendRecorder,
+    append_all,
+    set_members,
+)
 from evergrad.compiler.frontend.arguments import aliases_of
 from evergrad.compiler.frontend.identity_guards import MISSING
-from evergrad.compiler.frontend.number_slots import Installed, NumberSlots
+from evergrad.compiler.frontend.number_slots import Installed, NumberSlots, slots_holding
 from evergrad.compiler.frontend.places import StateGuard, is_plain, members_of, plain_numbers, same
 from evergrad.compiler.frontend.python_state import PythonState
 from evergrad.compiler.frontend.recorded_calls import (
@@ -53,7 +58,7 @@ class Effects:
         self.tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         # The containers that are appended to, with their recorders.
         self.appended: list[tuple[ValueSlot, AppendRecorder]] = []
-        self.containers: list[Any] = []
+        self.containers: list[tuple[Callable[[Any, list[Any]], None], Any]] = []
         self.keys: list[Any] = []
         # The slots that hold numbers which are inputs.
         self.numbers: set[Any] = set()
@@ -93,7 +98,10 @@ class Effects:
 
     def values(self) -> list[Any]:
         """What the captured call has stored and appended."""
-        pending = [list(recorder.pending) for _, recorder in self.appended]
+        pending = [
+            list(recorder.pending if recorder.content is None else recorder.content)
+            for _, recorder in self.appended
+        ]
         given = [output.given for output in self.outputs]
         return [*(slot.after for slot in self.written), *pending, *given]
 
@@ -115,8 +123,10 @@ class Effects:
             slot.before = slot.after = None
         for slot, recorder in self.appended:
             self.numbers.add(slot.identity)
-            self.containers.append(recorder.held)
-            recorder.pending = []
+            store = append_all if recorder.content is None else set_members
+            self.containers.append((store, recorder.held))
+            recorder.pending, recorder.content, recorder.calls = [], None, None
+            recorder.known = {}
         self.appended = []
         self.aliases = aliases_of([*arguments, *self.tensors]) if self.tensors else None
         self.aliases_of_drawn = aliases_of([*arguments, *self.tensors, *self.drawn])
@@ -182,8 +192,9 @@ class Effects:
         """Store what a run has computed; whether the counter of mutations was advanced, once."""
         for slot, value in zip(self.written, values, strict=False):
             slot.write(value)
-        for container, added in zip(self.containers, values[len(self.written) :], strict=False):
-            append_all(container, added)
+        added = values[len(self.written) :]
+        for (store, container), members in zip(self.containers, added, strict=False):
+            store(container, members)
         if self.of_module:
             MUTATIONS.advance()
         return self.of_module
@@ -215,10 +226,13 @@ def effects_of(
     """The effects of a call on the places that have changed since the walk; ``None`` if there are
     none. Raises ``NotWholeError`` if a program could not repeat one."""
     found: dict[Any, ValueSlot] = {}
+    recorded = {id(r.held) for r in installed.recorders.values() if not r.is_read}
     for guard in state.changed():
+        if id(guard.place) in recorded:  # members were popped
+            continue
         if any(guard is own for own in state.own):
             raise NotWholeError(f"{guard.name} is changed by the function itself")
-        if has_grown(guard):
+        if has_grown(guard) or has_other_members(guard):
             note_container(guard, trace, state, numbers)
         for slot in slots_of(guard, state):
             found.setdefault(slot.identity, slot)
@@ -267,6 +281,11 @@ def has_grown(guard: StateGuard) -> bool:
     return is_full or (len(place) > len(before) and all(map(same, place, before)))
 
 
+def has_other_members(guard: StateGuard) -> bool:
+    """Whether a call has changed more of a container than single entries."""
+    return guard.key is MISSING and type(guard.place) in APPENDABLE and not entries_of(guard)
+
+
 def note_container(
     guard: StateGuard, trace: Session, state: PythonState, numbers: NumberSlots
 ) -> None:
@@ -275,20 +294,11 @@ def note_container(
     container = guard.place
     if numbers.is_off or occurrences(state)[id(container)] != 1:
         return
-    for holder in (*state.guards, *state.module_guards):
-        if holder.key is not MISSING:
-            is_held = holder.value is container and is_writable(holder, state)
-            slots = [ValueSlot(holder, holder.key, container, state)] if is_held else []
-        elif type(holder.place) in (dict, list):
-            pairs = holder.place.items() if type(holder.place) is dict else enumerate(holder.place)
-            slots = [ValueSlot(holder, k, v, state) for k, v in list(pairs) if v is container]
-        else:
-            slots = []
-        for slot in slots:
-            if slot.identity not in numbers.excluded and slot.identity not in numbers.known:
-                numbers.add(slot)
-                trace.once = f"{guard.name} is appended to by the function"
-                raise NotWholeError(trace.once)
+    for slot in slots_holding(container, state):
+        if slot.identity not in numbers.excluded and slot.identity not in numbers.known:
+            numbers.add(slot)
+            trace.once = f"{guard.name} is appended to by the function"
+            raise NotWholeError(trace.once)
 
 
 def slots_of(guard: StateGuard, state: PythonState) -> list[ValueSlot]:

@@ -20,7 +20,7 @@ from evergrad.compiler.frontend.places import Slot, plain_numbers, read_slot
 from evergrad.compiler.frontend.python_state import PythonState
 from evergrad.compiler.frontend.recorded_calls import CallLog, CallRecorder
 from evergrad.compiler.frontend.session import Session
-from evergrad.compiler.frontend.slots import ValueSlot
+from evergrad.compiler.frontend.slots import ValueSlot, is_writable
 from evergrad.core.python_numbers import PythonNumber
 
 # The most programs that are made for values that changed: where they keep changing, Python runs.
@@ -134,11 +134,30 @@ class NumberSlots:
             if installed.recorder is not None and state.opaque is not None:
                 installed.recorder.refuse(state.opaque)
         if self.known and can_compute:
+            if installed.recorder is None and log is not None:
+                installed.record_calls(CallRecorder(session, state, log))
+            if installed.recorder is not None and state.opaque is not None:
+                installed.recorder.refuse(state.opaque)
             for slot in list(self.slots_in(state)):
                 if type(slot.before) in (int, float):
                     installed.add(slot, session)
                 elif can_stand_in(slot.before, state):
                     installed.add_recorder(slot)
+        if installed.recorder is not None and installed.recorder.refusal is None:
+            installed.recorder.install_number_functions()
+        if log is not None and log.made:
+            installed.add_containers_of(log, state, session)
+        return installed
+
+    def repeating(self, state: PythonState, log: CallLog, reason: str, outputs: int) -> Installed:
+        """Let places hold stand-ins that repeat the impure calls which were made for the present
+        call, so many of those with output among them, and record nothing."""
+        installed = Installed()
+        recorder = CallRecorder(None, state, log)
+        recorder.refuse(reason)
+        recorder.outputs_made = outputs
+        installed.record_calls(recorder)
+        installed.add_containers_of(log, state, None)
         return installed
 
     def slots_in(self, state: PythonState) -> Iterator[ValueSlot]:
@@ -165,6 +184,20 @@ def can_stand_in(value: Any, state: PythonState) -> bool:
     return kind in APPENDABLE and not is_used
 
 
+def slots_holding(container: Any, state: PythonState) -> list[ValueSlot]:
+    """The places that hold a container."""
+    found: list[ValueSlot] = []
+    for holder in (*state.guards, *state.module_guards):
+        place = holder.place
+        if holder.key is not MISSING:
+            if holder.value is container and is_writable(holder, state):
+                found.append(ValueSlot(holder, holder.key, container, state))
+        elif type(place) in (dict, list):
+            pairs = place.items() if type(place) is dict else enumerate(place)
+            found += [ValueSlot(holder, k, v, state) for k, v in list(pairs) if v is container]
+    return found
+
+
 class Installed:
     """The numbers and recorders that places hold during one session."""
 
@@ -184,8 +217,19 @@ class Installed:
         if self.recorder is not None:
             self.recorder.remove()
 
+    def add_containers_of(self, log: CallLog, state: PythonState, session: Session | None) -> None:
+        """Stand in for the containers of which members were read or popped already."""
+        if self.recorder is None:
+            recorder = CallRecorder(session, state, log)
+            recorder.refuse("containers are not stood in for any more")
+            self.record_calls(recorder)
+        for container in log.containers():
+            if all(known.held is not container for known in self.recorders.values()):
+                for slot in slots_holding(container, state)[:1]:
+                    self.add_recorder(slot)
+
     def add_recorder(self, slot: ValueSlot) -> None:
-        recorder = self.recorders[slot.identity] = AppendRecorder(slot.before)
+        recorder = self.recorders[slot.identity] = AppendRecorder(slot.before, self.recorder)
         self.slots.append(slot)
         slot.write(recorder)
 
@@ -212,7 +256,7 @@ class Installed:
     def discard(self) -> None:
         """Drop what was appended: the call has no effects."""
         for recorder in self.recorders.values():
-            recorder.pending = []
+            recorder.pending, recorder.content, recorder.known = [], None, {}
 
     def remove(self) -> None:
         """Let the places hold the numbers themselves."""
@@ -225,4 +269,5 @@ class Installed:
                 slot.write(held.held)
         for recorder in self.recorders.values():
             plain_numbers(recorder)
+            recorder.calls = None
         self.slots, self.numbers, self.recorders = [], {}, {}

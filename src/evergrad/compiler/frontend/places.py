@@ -183,6 +183,8 @@ def plain_numbers(value: Any, depth: int = 6) -> Any:
         return value.held
     if type(value) is AppendRecorder:
         value.pending = [plain_numbers(member) for member in value.pending]
+        if value.content is not None:
+            value.content = [plain_numbers(member) for member in value.content]
         return value.flush()
     if depth == 0 or isinstance(value, (Tensor, type, ModuleType, FunctionType, *PLAIN)):
         return value

@@ -50,6 +50,7 @@ from evergrad.compiler.frontend import impure
 from evergrad.compiler.frontend.code_reads import (
     LIBRARIES,
     PURE_MODULES,
+    called_names_of,
     compares_identity,
     global_names_of,
     is_effectful_module,
@@ -58,6 +59,7 @@ from evergrad.compiler.frontend.code_reads import (
     names_of,
 )
 from evergrad.compiler.frontend.identity_guards import MISSING
+from evergrad.compiler.frontend.number_functions import BUILTINS, is_number_function
 from evergrad.compiler.frontend.places import (
     BUFFERS,
     PLAIN,
@@ -161,6 +163,10 @@ class PythonState:
         self.slots_of_effects: set[Slot] = set()
         # The places of impure functions and objects whose calls a program can repeat.
         self.replayable: list[StateGuard] = []
+        # The places of functions of numbers; and tables of globals that have no entry for a
+        # built-in function which code looks up, with whether all of it only calls the function.
+        self.number_functions: list[StateGuard] = []
+        self._builtins: dict[tuple[int, str], tuple[dict[str, Any], bool]] = {}
         # The classes whose attributes are watched, by the id of their mapping.
         self.class_of: dict[int, type] = {}
         self._random = [(r, random_state(r)) for r in (random, np.random)]
@@ -257,6 +263,8 @@ class PythonState:
             (self.guards if guards is None else guards).append(guard)
             if impure.is_replayable(value):
                 self.note_replayable(guard)
+            elif is_number_function(value):
+                self.number_functions.append(guard)
         if impure.is_stand_in(value):
             self.give_up(f"{name} is called, and another thread is tracing it")
             return MISSING
@@ -298,8 +306,17 @@ class PythonState:
         ):
             held = self.note(f"{variable} in {title}", cell, None)
             self.push(held, f"{variable} in {title}")
+        table = function.__globals__
         for variable in global_names_of(function.__code__):
-            self.visit_global(variable, function.__globals__, title)
+            self.visit_global(variable, table, title)
+            if variable in BUILTINS and variable not in table:
+                known = self._builtins.get((id(table), variable), (table, True))[1]
+                is_called = known and variable in called_names_of(function.__code__)
+                self._builtins[id(table), variable] = table, is_called
+
+    def builtin_calls(self) -> list[tuple[dict[str, Any], str]]:
+        """Tables of globals and names of built-in functions that are only called."""
+        return [(table, name) for (_, name), (table, ok) in self._builtins.items() if ok]
 
     def add_names(self, names: Iterable[str]) -> None:
         self.names.update(names)
@@ -598,6 +615,7 @@ class PythonState:
         """Drop what only the traced call needs: guards keep no argument alive."""
         self.seen, self.own, self._arguments, self._owners = {}, [], [], []
         self.arrays, self._hooks = [], []
+        self.replayable, self.number_functions, self._builtins = [], [], {}
 
     def existed(self, value: Any) -> bool:
         """Whether an object existed before the call."""

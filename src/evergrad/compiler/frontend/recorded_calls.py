@@ -11,6 +11,7 @@ has output (``print``, ``warnings.warn``) is called after the run.
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 import weakref
@@ -20,9 +21,11 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.frontend import impure
-from evergrad.compiler.frontend.append_recorder import AppendRecorder
+from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorder
 from evergrad.compiler.frontend.arguments import PythonCall, key_of
-from evergrad.compiler.frontend.places import is_plain
+from evergrad.compiler.frontend.impure import is_stand_in
+from evergrad.compiler.frontend.number_functions import BUILTINS, OF_SCHEDULES, NumberFunction
+from evergrad.compiler.frontend.places import StateGuard, is_plain, read_slot
 from evergrad.compiler.frontend.slots import ValueSlot, is_writable, slot_key
 from evergrad.core.functionalize import SymbolicNumber, functionalizing_trace
 from evergrad.core.python_numbers import (
@@ -73,6 +76,15 @@ class CallLog:
         finally:
             self.is_closed = False
 
+    def has_more(self) -> bool:
+        """Whether there are calls that were made before."""
+        return self.position < len(self.made)
+
+    def containers(self) -> list[Any]:
+        """The containers of which methods were called."""
+        found = [getattr(made.function, "__self__", None) for made in self.made]
+        return [held for held in found if type(held) in APPENDABLE]
+
     def rewind(self) -> None:
         self.position = 0
 
@@ -110,20 +122,26 @@ class RecordedCall:
     """A call that a program makes before its run. ``leaves`` are what it returned for this run."""
 
     def __init__(
-        self, log: CallLog, function: Any, arguments: Arguments, performed: Performed, fresh: bool
-    ) -> None:
+        self, log: CallLog, function: Any, arguments: Arguments, performed: Performed, fresh: bool,
+        convert: Callable[[Any], Any] | None = None,
+    ) -> None:  # fmt: skip
+        """A list that is returned is ``fresh`` if nothing else refers to it; ``convert`` is applied
+        to what is returned."""
         self.log = log
         self.function = function
         self.name = getattr(function, "__qualname__", "")
         self.arguments = arguments
         self.raises = type(performed.error)
         self.is_flattened = fresh
+        self.convert = convert
         self.leaves, self.spec = self.flattened(performed.value)
         self.keys = [call_key(leaf) for leaf in self.leaves]
         # What the keys identify by id.
         self.kept = [leaf for leaf in self.leaves if is_object(leaf)]
 
     def flattened(self, value: Any) -> tuple[list[Any], TreeSpec]:
+        if self.convert is not None:
+            value = self.convert(value)
         if self.is_flattened and type(value) is list:
             return tree_flatten(value, lambda node: node is not value)
         return tree_flatten(value, lambda node: type(node) is not tuple)
@@ -219,6 +237,8 @@ class CallRecorder:
         self.calls: list[RecordedCall] = []
         self.outputs: list[RecordedOutput] = []
         self.refusal: str | None = None
+        # How many of the calls with output were made before.
+        self.outputs_made = 0
         self.installed: Installed | None = None
         self.filters = warnings.filters
         self.show = _show()
@@ -226,6 +246,8 @@ class CallRecorder:
         self.read: list[Any] = []
         self.stand_ins: list[weakref.ref[Any]] = []
         self.slots: list[tuple[ValueSlot, Any]] = []
+        # The names among the slots that were not there before.
+        self.added: list[tuple[Any, Any]] = []
         log.rewind()
 
     def install(self) -> None:
@@ -240,24 +262,38 @@ class CallRecorder:
             slot.write(value)
             self.slots.append((slot, value))
 
+    def install_number_functions(self) -> None:
+        """Let the names of functions of numbers refer to stand-ins."""
+        for guard in self.state.number_functions:
+            if is_writable(guard, self.state):
+                self.put(guard.place, guard.key, guard.value)
+        if any(type(held).__module__ == _SCHEDULES for held in self.state.seen.values()):
+            for name in OF_SCHEDULES:
+                self.put(vars(math), name, getattr(math, name))
+        for table, name in self.state.builtin_calls():
+            self.put(table, name, BUILTINS[name], is_new=True)
+
+    def put(self, place: Any, key: Any, function: Any, is_new: bool = False) -> None:
+        if is_stand_in(read_slot(place, key)):
+            return
+        slot = ValueSlot(StateGuard(str(key), place, key, function), key, function, self.state)
+        value = NumberFunction(function, self)
+        slot.write(value)
+        self.slots.append((slot, value))
+        if is_new:
+            self.added.append((place, key))
+
     def remove(self) -> None:
         """Let the places hold what they held, unless the function has put anything else there."""
         slots, self.slots = self.slots, []
+        added = {(id(place), key) for place, key in self.added}
         for slot, value in slots:
             value.recorder = None
             if slot.read() is value:
                 slot.write(value.held)
+                if (id(slot.place), slot.key) in added:
+                    del slot.place[slot.key]
         del slots
-
-    @contextmanager
-    def repeating(self, reason: str) -> Iterator[None]:
-        """Have the calls that were made already return the same again."""
-        self.refuse(reason)
-        self.install()
-        try:
-            yield
-        finally:
-            self.remove()
 
     def discard(self) -> None:
         """Drop what was recorded: the call is no program."""
@@ -285,7 +321,10 @@ class CallRecorder:
 
     # -- calls whose results are used -------------------------------------------------------------
 
-    def call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def call(
+        self, function: Any, args: Sequence[Any], kwargs: dict[str, Any],
+        convert: Callable[[Any], Any] | None = None,
+    ) -> Any:  # fmt: skip
         """Make a call and record it; returns what the traced function gets."""
         name = getattr(function, "__name__", "next")
         args, kwargs = self.plain(args), dict(zip(kwargs, self.plain(kwargs.values()), strict=True))
@@ -306,13 +345,13 @@ class CallRecorder:
             self.refuse(f"{name}() raises an exception")
         if self.refusal is None:
             fresh = is_draw and name in impure.RETURNS_NEW_LIST
-            found = RecordedCall(self.log, function, arguments, made, fresh)
+            found = RecordedCall(self.log, function, arguments, made, fresh, convert)
             if all(map(self.is_usable, found.leaves)):
                 return self.record(found, made)
             self.refuse(f"{name}() returns a {type(made.value).__name__}")
         if made.error is not None:
             raise made.error
-        return made.value
+        return made.value if convert is None else convert(made.value)
 
     def plain(self, values: Any) -> list[Any]:
         """Arguments without stand-ins and symbolic numbers, which are read."""
@@ -370,6 +409,8 @@ class CallRecorder:
 
     def output(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Print, and record it."""
+        if self.is_made():
+            return
         plain = list(map(_shown, args))
         if not all(map(_is_printable, (*plain, *kwargs.values()))):
             self.refuse(f"print() is called with a {_kind_of(plain)}")
@@ -385,11 +426,18 @@ class CallRecorder:
             self.outputs.append(RecordedOutput(impure.PRINT, given, kwargs, _stdout_is_plain))
         impure.PRINT(*plain, **kwargs)
 
+    def is_made(self) -> bool:
+        """Whether the next call with output was made before."""
+        self.outputs_made -= 1
+        return self.outputs_made >= 0
+
     def warn(
         self, message: Any, category: Any = None, stacklevel: int = 1, source: Any = None,
         **others: Any,
     ) -> None:  # fmt: skip
         """Warn, and record it with the place that it is attributed to."""
+        if self.is_made():
+            return
         kind = UserWarning if category is None else category
         frame = impure.frame_of_warning(stacklevel, _ROOT)
         is_local = warnings.filters is not self.filters
@@ -466,6 +514,7 @@ def _shows_plainly() -> bool:
     return type(shows.__self__) is list
 
 
+_SCHEDULES = "evergrad.optim.lr_scheduler"
 _ROOT = PythonCall.on_session.__code__
 
 

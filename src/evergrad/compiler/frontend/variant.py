@@ -162,6 +162,18 @@ class Variant:
         is_valid = self.accepts(given, numbers) and not self.aliases_written(given)
         return given if is_valid else None
 
+    @property
+    def output_calls(self) -> int:
+        """The number of impure calls after a run."""
+        effects = self.captured.effects
+        return 0 if effects is None else len(effects.outputs)
+
+    @property
+    def outputs_made(self) -> int:
+        """How many of them were made for the present call."""
+        effects = self.captured.effects
+        return 0 if effects is None else effects.outputs_made
+
     def skip_outputs(self) -> None:
         """The impure calls after the next run were made while it was traced."""
         effects = self.captured.effects
