@@ -30,7 +30,7 @@ from evergrad.compiler.frontend.session import NotWholeError, Session
 from evergrad.core.functionalize import Source, read_source
 from evergrad.core.node import GraphNode, Leaf
 from evergrad.core.python_numbers import Expressions
-from evergrad.core.records import flatten_records
+from evergrad.core.records import children_with_records, flatten_records
 from evergrad.core.saved_values import Packed
 from evergrad.core.shapes import TensorType
 from evergrad.core.storage import Storage
@@ -167,7 +167,7 @@ def refuse_calls(calls: CallRecorder, trace: Session) -> None:
 def refuse_kept_numbers(trace: Session, result: Any, installed: Installed) -> None:
     """Raise if Python keeps a number of the trace that is no result of it."""
     known = {id(leaf) for leaf in flatten_records(result)[0]}
-    known |= {id(number) for number in installed.numbers.values()}
+    known |= {id(number) for number in installed.all_numbers()}
 
     def leaks() -> bool:
         return any(id(number) not in known for number in trace.live_numbers())
@@ -185,6 +185,8 @@ def _captured(
     """The program with these tensors as arguments, and this result."""
     if state.shares_container(result):
         raise NotWholeError("a list or a dictionary that existed before the call is returned")
+    if has_shared_container(result):
+        raise NotWholeError("a list or a dictionary is returned or stored twice")
     made = state.made_by_the_call(result)
     if made is not None:
         raise NotWholeError(f"a {type(made).__name__} that the function makes is returned")
@@ -203,6 +205,23 @@ def _captured(
     found.guards.guard_memory(found.outside)
     state.release()
     return found
+
+
+def has_shared_container(result: Any) -> bool:
+    """Whether a list, a dictionary or a record is reached twice in a tree."""
+    seen: set[int] = set()
+    waiting = [result]
+    while waiting:
+        tree = waiting.pop()
+        found = children_with_records(tree)
+        if found is None:
+            continue
+        if not isinstance(tree, tuple):
+            if id(tree) in seen:
+                return True
+            seen.add(id(tree))
+        waiting += found[1]
+    return False
 
 
 class _Capture:

@@ -23,6 +23,7 @@ from evergrad.compiler.frontend.append_recorder import (
 from evergrad.compiler.frontend.arguments import aliases_of
 from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.compiler.frontend.number_slots import Installed, NumberSlots, slots_holding
+from evergrad.compiler.frontend.number_trees import numbers_in
 from evergrad.compiler.frontend.places import StateGuard, is_plain, members_of, plain_numbers, same
 from evergrad.compiler.frontend.python_state import PythonState
 from evergrad.compiler.frontend.recorded_calls import (
@@ -108,18 +109,22 @@ class Effects:
     def repeat(self) -> None:
         """Let the slots hold what the call has stored."""
         for slot in self.slots:
-            slot.write(plain_numbers(slot.after))
+            slot.write(plain_numbers(slot.after) if slot.is_written else slot.before)
         if self.of_module:
             MUTATIONS.advance()
 
     def release(self, arguments: Sequence[Tensor], installed: Installed) -> None:
         """Note the signature of the slots, and drop the values of the captured call."""
         for slot in self.slots:
-            number = installed.number_in(slot)
-            if number is not None:
+            number, tree = installed.number_in(slot), installed.trees.get(slot.identity)
+            if number is not None or tree is not None:
                 self.numbers.add(slot.identity)
+            inputs = {0} if number is not None else set() if tree is None else set(tree.numbers)
             leaves = tree_flatten(slot.before)[0]
-            self.keys += map(slot_key, leaves) if number is None else [type(number.value)]
+            self.keys += [
+                type(leaf) if index in inputs else slot_key(leaf)
+                for index, leaf in enumerate(leaves)
+            ]
             slot.before = slot.after = None
         for slot, recorder in self.appended:
             self.numbers.add(slot.identity)
@@ -238,6 +243,7 @@ def effects_of(
             found.setdefault(slot.identity, slot)
     for slot in installed.slots:  # also where the number was set to what it was
         found.setdefault(slot.identity, slot.now())
+    refuse_changed_inputs(found, trace)
     calls = installed.recorder
     if not found:
         if calls is None or not (calls.calls or calls.outputs):
@@ -257,7 +263,11 @@ def effects_of(
     modules = {id(guard.place) for guard in state.module_guards}
     for slot in found.values():
         slot.of_module = id(slot.place) in modules
-        slot.is_written = slot.after is not installed.number_in(slot) or slot.after is None
+        slot.is_written = not installed.is_unchanged(slot)
+        tree = installed.trees.get(slot.identity)
+        if tree is not None and tree.is_changed():
+            numbers.exclude(slot.identity)
+            raise NotWholeError(f"{slot.name} is changed by the function itself")
     effects = Effects(list(found.values()), trace.expressions)
     effects.appended = appended
     if calls is not None:
@@ -265,6 +275,19 @@ def effects_of(
     refuse_values(effects, trace, numbers, installed)
     refuse_aliases(effects, trace, state)
     return effects
+
+
+def refuse_changed_inputs(found: dict[Any, ValueSlot], trace: Session) -> None:
+    """Raise if a number that is an input of the program was changed unseen."""
+    for container, key, part, number in trace.numbers.values():
+        if not isinstance(container, dict) or (id(container), key) in found:
+            continue
+        now = container.get(key)
+        if part is not None:
+            now = now[part] if isinstance(now, tuple) and len(now) > part else None
+        known = now.value if type(now) is SymbolicNumber else value_of(now)
+        if not isinstance(known, (int, float)) or known != number.value:
+            raise NotWholeError(f"the option {key!r} is changed by the function itself")
 
 
 _CACHED = type(functools.lru_cache(int))
@@ -356,6 +379,9 @@ def refuse_values(
         if installed.number_in(slot) is not None:
             if not is_number_like(slot.after, type(before)):
                 raise other_kind(slot, trace)
+        elif slot.identity in installed.trees:
+            if after[1] != spec or not has_kinds_of(before, slot.after):
+                raise other_kind(slot, trace)
         elif not tensors and is_plain(before) and is_plain(slot.after):
             constant.append(slot)
         elif after[1] != spec or list(map(slot_key, after[0])) != list(
@@ -376,11 +402,28 @@ def note_numbers(
         if installed.number_in(slot) is None and type(slot.before) in (int, float)
         and is_number_like(slot.after, type(slot.before))
     ]  # fmt: skip
-    if changed and not numbers.is_off:
+    trees = [
+        slot for slot in effects.slots
+        if slot.identity not in installed.trees and numbers_in(slot.before)
+        and slot.identity not in numbers.excluded and has_kinds_of(slot.before, slot.after)
+    ]  # fmt: skip
+    if (changed or trees) and not numbers.is_off:
+        for slot in trees:
+            numbers.add_tree(slot)
+        changed += trees
         for slot in changed:
             numbers.add(slot)
         trace.once = f"{changed[0].name} is a number that the function changes"
         raise NotWholeError(trace.once)
+
+
+def has_kinds_of(before: Any, after: Any) -> bool:
+    """Whether two trees have the same structure, and numbers and tensors of the same kinds."""
+    (old, spec), (new, other) = tree_flatten(before), tree_flatten(after)
+    return spec == other and all(
+        is_number_like(b, type(a)) if type(a) in (int, float) else slot_key(a) == slot_key(b)
+        for a, b in zip(old, new, strict=True)
+    )
 
 
 def is_number_like(value: Any, kind: type) -> bool:

@@ -10,12 +10,13 @@ the number as an input and stores the new one; or an
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorder
 from evergrad.compiler.frontend.base_arguments import BaseArgument
 from evergrad.compiler.frontend.identity_guards import MISSING
+from evergrad.compiler.frontend.number_trees import NumberTree, numbers_in
 from evergrad.compiler.frontend.places import Slot, plain_numbers, read_slot
 from evergrad.compiler.frontend.python_state import PythonState
 from evergrad.compiler.frontend.recorded_calls import CallLog, CallRecorder
@@ -47,14 +48,22 @@ class NumberSlots:
         self.excluded: set[Any] = set()
         self.programs = 0
         self.is_off = False
+        # The known places that hold tuples, lists or dictionaries with numbers.
+        self.trees: set[Any] = set()
         # The offsets of arguments in their storages for which programs were made.
         self.offsets: set[Any] = set()
 
-    @classmethod
-    def of(cls, known: dict[Any, Any]) -> NumberSlots:
-        made = cls()
-        made.known = known
+    def part(self, identities: Collection[Any]) -> NumberSlots:
+        """What is known of some places."""
+        made = NumberSlots()
+        made.known = {key: held for key, held in self.known.items() if key in identities}
+        made.trees = self.trees
         return made
+
+    def add_tree(self, slot: ValueSlot) -> None:
+        """Note a container of numbers that a call has replaced."""
+        self.add(slot)
+        self.trees.add(slot.identity)
 
     def clear(self) -> None:
         self.known, self.seen = {}, {}
@@ -122,8 +131,7 @@ class NumberSlots:
         if kept is not None:
             effects = kept.captured.effects
             known = set() if effects is None else effects.numbers
-            wanted = {identity: held for identity, held in self.known.items() if identity in known}
-            return NumberSlots.of(wanted).install(session, state, log)
+            return self.part(known).install(session, state, log)
         can_compute = "type" not in state.names and state.libraries <= _LIBRARIES
         if state.replayable:
             is_known = can_compute and not self.is_off and state.opaque is None
@@ -141,6 +149,9 @@ class NumberSlots:
             for slot in list(self.slots_in(state)):
                 if type(slot.before) in (int, float):
                     installed.add(slot, session)
+                elif slot.identity in self.trees:
+                    if numbers_in(slot.before):
+                        installed.add_tree(slot, session)
                 elif can_stand_in(slot.before, state):
                     installed.add_recorder(slot)
         if installed.recorder is not None and installed.recorder.refusal is None:
@@ -205,6 +216,7 @@ class Installed:
         self.slots: list[ValueSlot] = []
         self.numbers: dict[Any, PythonNumber] = {}
         self.recorders: dict[Any, AppendRecorder] = {}
+        self.trees: dict[Any, NumberTree] = {}
         # What records impure calls.
         self.recorder: CallRecorder | None = None
 
@@ -244,6 +256,21 @@ class Installed:
         self.numbers[source] = number
         slot.write(number)
 
+    def add_tree(self, slot: ValueSlot, session: Session) -> None:
+        tree = self.trees[slot.identity] = NumberTree(slot, session)
+        self.slots.append(slot)
+        slot.write(tree.copy)
+
+    def is_unchanged(self, slot: ValueSlot) -> bool:
+        """Whether a place holds the stand-in that was put there."""
+        if slot.identity in self.trees:
+            return slot.after is self.trees[slot.identity].copy
+        return slot.after is not None and slot.after is self.number_in(slot)
+
+    def all_numbers(self) -> list[PythonNumber]:
+        parts = [tree.numbers.values() for tree in self.trees.values()]
+        return [*self.numbers.values(), *(number for part in parts for number in part)]
+
     def number_in(self, slot: ValueSlot) -> PythonNumber | None:
         return self.numbers.get(slot.identity)
 
@@ -267,7 +294,11 @@ class Installed:
                 slot.write(held.value)
             elif type(held) is AppendRecorder:
                 slot.write(held.held)
+            elif slot.identity in self.trees and held is self.trees[slot.identity].copy:
+                slot.write(slot.before)
+        for tree in self.trees.values():
+            tree.write_back()
         for recorder in self.recorders.values():
             plain_numbers(recorder)
             recorder.calls = None
-        self.slots, self.numbers, self.recorders = [], {}, {}
+        self.slots, self.numbers, self.recorders, self.trees = [], {}, {}, {}

@@ -151,6 +151,8 @@ class PythonState:
         self.matches_patterns = False
         self.is_dynamic = False
         self.reads_environment = False
+        # Whether a schedule of learning rates is reached.
+        self.has_schedule = False
         self._waiting: list[tuple[Any, str]] = []
         # Objects of which mentioned attributes are visited: again whenever there are more names.
         self._owners: list[tuple[Mapping[str, Any], str, Any]] = []
@@ -437,6 +439,9 @@ class PythonState:
         elif is_effectful_module(root):
             self.give_up(f"{name} is a {kind.__name__}")
         elif type(own) is dict and not kind.__module__.startswith(_SELF_GUARDED):
+            if "optimizer" in own:  # a schedule, which writes to the options
+                self.add_names(("param_groups",))
+                self.has_schedule = True
             self.push(own, name)
         elif own is None and root in ("builtins", "_thread") and kind not in _HARMLESS_KINDS:
             self.give_up(f"{name} is a {kind.__name__}")

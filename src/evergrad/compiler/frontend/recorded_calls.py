@@ -267,7 +267,7 @@ class CallRecorder:
         for guard in self.state.number_functions:
             if is_writable(guard, self.state):
                 self.put(guard.place, guard.key, guard.value)
-        if any(type(held).__module__ == _SCHEDULES for held in self.state.seen.values()):
+        if self.state.has_schedule:
             for name in OF_SCHEDULES:
                 self.put(vars(math), name, getattr(math, name))
         for table, name in self.state.builtin_calls():
@@ -514,7 +514,6 @@ def _shows_plainly() -> bool:
     return type(shows.__self__) is list
 
 
-_SCHEDULES = "evergrad.optim.lr_scheduler"
 _ROOT = PythonCall.on_session.__code__
 
 
