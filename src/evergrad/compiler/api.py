@@ -20,6 +20,7 @@ from evergrad.compiler.frontend.effects import undo_changes
 from evergrad.compiler.frontend.number_slots import NumberSlots
 from evergrad.compiler.frontend.places import plain_numbers
 from evergrad.compiler.frontend.python_state import PythonState
+from evergrad.compiler.frontend.recorded_calls import CallLog
 from evergrad.compiler.frontend.revalidation import difference
 from evergrad.compiler.frontend.segments import Segments
 from evergrad.compiler.frontend.session import NotWholeError, Session
@@ -132,6 +133,8 @@ class Compiled:
         self.number_slots = NumberSlots()
         # The numbers among its arguments that vary.
         self.varying = VaryingNumbers()
+        # The impure calls that were made for the present call.
+        self.calls = CallLog()
         # How many programs were found to be stale when a call was traced again.
         self.stale_programs = 0
         self.has_warned = False
@@ -152,10 +155,13 @@ class Compiled:
             result = self.serve(args, kwargs, state)
             if result is not NOT_HANDLED:
                 return result
-            with gc_paused():
-                call = self.call_with(args, kwargs)
-                if call.is_dense:
-                    return self.run(call)
+            try:
+                with gc_paused():
+                    call = self.call_with(args, kwargs)
+                    if call.is_dense:
+                        return self.run(call)
+            finally:
+                self.calls.clear()
         self.last_call = LastCall("eager", "an argument is sparse or nested")
         return self.function(*args, **kwargs)
 
@@ -169,25 +175,32 @@ class Compiled:
                 result = serve(args, kwargs, state)
                 if result is not NOT_HANDLED:
                     self.last_call = _WHOLE
+                    if self.calls.made:
+                        self.calls.clear()
                     return result
         except AssumptionError:  # nothing was written
             self.fast_paths = {}
+        except BaseException:
+            self.calls.clear()
+            raise
         return NOT_HANDLED
 
     def run(self, call: PythonCall) -> Any:
         """Run a call by the program that is valid for it; by Python, if there is none."""
-        variant = self.valid_variant(call)
-        if variant is None and self.varying.note(call.spec, call.leaves):
-            call = self.call_with(call.args, call.kwargs)
-            variant = self.valid_variant(call)
-        if variant is None:
+        if self.valid_variant(call) is None:
+            if self.varying.note(call.spec, call.leaves):
+                call = self.call_with(call.args, call.kwargs)
             self.note_varied_places(call)
-        tensors = None if variant is None else variant.inputs_for(call.tensors, call.numbers)
-        if variant is None or tensors is None or variant.aliases_written(tensors):
-            return self.run_python(call)
-        if variant.schedule.is_ready:
-            return self.run_python(call, variant)
-        return self.run_variant(variant, call, tensors)
+        for variant in self.valid_variants(call):
+            tensors = variant.inputs_for(call.tensors, call.numbers)
+            if tensors is None or variant.aliases_written(tensors):
+                break
+            if variant.schedule.is_ready:
+                return self.run_python(call, variant)
+            completed = variant.completed(tensors)
+            if completed is not None:
+                return self.run_variant(variant, call, completed)
+        return self.run_python(call)
 
     def note_varied_places(self, call: PythonCall) -> None:
         """Note the numbers in Python objects that are others than in the last program."""
@@ -201,13 +214,19 @@ class Compiled:
         try:
             result = variant.run(tensors)
         except AssumptionError as error:  # nothing was written, and Python has no effects here
-            return self.run_eagerly(call, str(error))
+            return self.run_eagerly(call, str(error), variant.outputs_made)
         self.add_fast_path(call, variant)
         return result
 
-    def run_eagerly(self, call: PythonCall, reason: str) -> Any:
+    def run_eagerly(self, call: PythonCall, reason: str, outputs: int = 0) -> Any:
+        """Run a call by Python alone; impure calls that were made for it are not made again, so
+        many of those with output among them."""
         self.last_call = LastCall("eager", reason)
-        return self.function(*call.args, **call.kwargs)
+        if not (self.calls.made or outputs):
+            return self.function(*call.args, **call.kwargs)
+        python = PythonState(self.function, call.args, call.kwargs)
+        with self.number_slots.repeating(python, self.calls, reason, outputs):
+            return self.function(*call.args, **call.kwargs)
 
     def run_python(self, call: PythonCall, kept: Variant | None = None) -> Any:
         """Have Python run a call as a session; if its trace is a program, that runs it. A variant
@@ -226,11 +245,13 @@ class Compiled:
         with (
             restored_modes(before, session),
             using(trace=session, grad=before.grad, no_grad=False, saved_hooks=None),
-            self.number_slots.install(session, python, kept) as installed,
+            self.number_slots.install(
+                session, python, self.calls, kept, bool(call.numbers)
+            ) as installed,
         ):
             try:
                 call_path.begin()
-                result = call.on_session(session, python)
+                result = call.on_session(session)
             except BaseException:
                 self.last_call = LastCall("traced", "the function raised an exception")
                 try:
@@ -249,6 +270,8 @@ class Compiled:
                 captured = capture(session, call, result, python, self.number_slots, installed)
                 call = self.with_fixed_numbers(call, session, captured)
                 seconds = time.perf_counter() - began
+                if kept is not None and not kept.is_for_calls():
+                    kept = None
                 variant = self.variant_for(call, captured, kept)
                 variant.schedule.note_traced(seconds, len(captured.graph.equations))
             except NotWholeError as reason:
@@ -267,7 +290,7 @@ class Compiled:
                     python.replace_numbers()
                     if session.keeps_numbers():
                         self.use_constant_numbers()
-                if kept is not None:
+                if kept is not None and kept.is_for_calls():
                     self.drop_stale(kept, str(reason))
                 self.note_breaks(session, str(reason))
                 return result
@@ -276,8 +299,11 @@ class Compiled:
                 raise
         del result, session, installed
         tensors = variant.inputs_for(call.tensors, call.numbers)
+        tensors = None if tensors is None else variant.completed(tensors)
         if tensors is None:  # another thread has changed what the function reads
-            return self.run_eagerly(call, "Python state is changed meanwhile")
+            outputs = variant.output_calls
+            return self.run_eagerly(call, "Python state is changed meanwhile", outputs)
+        variant.skip_outputs()
         return self.run_variant(variant, call, tensors)
 
     def with_fixed_numbers(
@@ -312,7 +338,7 @@ class Compiled:
         is_next_whole = bool(session.sparse_weights) and self.records_sparse
         if self.is_first_step(session, reason):
             self.first_steps.add(reason)
-        elif not self.has_warned and not is_next_whole:
+        elif not (self.has_warned or is_next_whole or session.is_passing):
             self.has_warned = True
             warnings.warn(
                 f"{self.name} is not one compiled program: {reason}. Python runs it at every call, "
@@ -394,8 +420,13 @@ class Compiled:
 
     def valid_variant(self, call: PythonCall) -> Variant | None:
         """The variant for a call whose guards hold, if there is one already."""
+        return next(self.valid_variants(call), None)
+
+    def valid_variants(self, call: PythonCall) -> Iterator[Variant]:
+        """The variants for a call whose guards hold, but for those on impure calls, which are not
+        made yet."""
         known = self.variants.get(call.key, [])
-        for variant in reversed(known):  # most recently used last
+        for variant in known[::-1]:  # most recently used last
             tensors = variant.inputs_for(call.tensors, call.numbers)
             if tensors is None or not variant.accepts(tensors):
                 continue
@@ -403,8 +434,7 @@ class Compiled:
                 known.remove(variant)
                 known.append(variant)
                 self.programs.get(variant)
-                return variant
-        return None
+                yield variant
 
     def forget(self, evicted: list[Variant]) -> None:
         """Drop the references to variants that are evicted, and their memory."""
@@ -464,7 +494,7 @@ class Compiled:
             ):
                 try:
                     call_path.begin()
-                    result = call.on_session(session, python)
+                    result = call.on_session(session)
                     captured = capture(session, call, result, python, self.number_slots, installed)
                 except NotWholeError as reason:
                     raise RuntimeError(

@@ -129,7 +129,7 @@ class PythonNumber:
                 value = function(*values)
         except FloatingPointError:  # NumPy warns
             return function(*self.read_all(operands))
-        except ArithmeticError:  # the function may catch it
+        except (ArithmeticError, ValueError):  # the function may catch it
             self.read_all(operands)
             raise
         if type(value) not in _RESULTS:
@@ -221,40 +221,6 @@ class DeferredNumber:
         return self.kind, (self.read(),)
 
 
-class MathFunction:
-    """A function that computes with numbers of a session; else it is as the function itself."""
-
-    __slots__ = ("__weakref__", "function")
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-
-    def __call__(self, *args: Any) -> Any:
-        for argument in args:
-            if type(argument) is PythonNumber:
-                return argument.computed(self.function, *args)
-        return self.function(*args)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self.function)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.function, name)
-
-    def __eq__(self, other: object) -> bool:
-        return self.function == (other.function if type(other) is MathFunction else other)
-
-    def __hash__(self) -> int:
-        return hash(self.function)
-
-    def __repr__(self) -> str:
-        return repr(self.function)
-
-    def __reduce__(self) -> Any:
-        return getattr, (math, self.function.__name__)
-
-
 def number_at(
     trace: FunctionalizingTrace, container: Any, key: Any, part: int | None = None
 ) -> Any:
@@ -272,6 +238,25 @@ def number_at(
         trace.once = "a number that is an input of the program is changed by the function"
         return value
     return known
+
+
+def input_number(table: Expressions, number: SymbolicNumber) -> PythonNumber | None:
+    """An input of the program, such as a float argument, as a number of Python; ``None`` for a
+    number that is computed."""
+    trace, sources = functionalizing_trace(), number.sources
+    if trace is None or sources is None or not is_input(number):
+        return None
+    source = sources[0]
+    if isinstance(source[0], Expressions):
+        return None
+    known = frozenset([(id(source[0]), "input")])
+    return PythonNumber(trace, table, number.value, lambda: read_source(source), known)
+
+
+def is_input(number: SymbolicNumber) -> bool:
+    """Whether a number is an input of the program, and not computed by it."""
+    trace = functionalizing_trace()
+    return trace is not None and any(known is number for *_, known in trace.numbers.values())
 
 
 def _is_small(value: int) -> bool:
@@ -334,6 +319,8 @@ def _comparison(test: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def method(self: PythonNumber, other: Any) -> Any:
         if isinstance(other, Tensor):
             return NotImplemented
+        if type(other) is SymbolicNumber and self.is_current():
+            other = input_number(self.table, other) or other
         if type(other) in _RESULTS or type(other) is PythonNumber:
             return self.outcome(test, self, other)
         return test(self.read(), other)

@@ -10,7 +10,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.functionalize import SymbolicNumber, functionalizing_trace
 from evergrad.core.op import TABLE
-from evergrad.core.python_numbers import PythonNumber, number_at
+from evergrad.core.python_numbers import PythonNumber, input_number, number_at
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.extension import provides
@@ -55,6 +55,10 @@ def compared(op: str, number: SymbolicNumber, other: Any) -> Any:
         return bind(TABLE[op], number, other)
     compare = getattr(operator, op)
     trace, sources = functionalizing_trace(), number.sources
+    if type(other) is PythonNumber and other.is_current():
+        known = input_number(other.table, number)
+        if known is not None:
+            return compare(known, other)
     if type(other) in (SymbolicNumber, PythonNumber):
         other = other.read()
     if trace is None or not any(n is number for *_, n in trace.numbers.values()):

@@ -97,7 +97,9 @@ class MultiStepLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
-        times = self.milestones[self.last_epoch]
+        # Compared rather than looked up: a compiled step is guarded on the outcomes alone.
+        found = [times for n, times in self.milestones.items() if self.last_epoch == n]
+        times = sum(found)
         if not times:
             return self._present()
         return [rate * self.gamma**times for rate in self._present()]

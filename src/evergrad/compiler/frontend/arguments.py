@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evergrad.compiler.frontend.math_functions import MathOfNumbers
 from evergrad.compiler.frontend.varying_numbers import Replaced, VaryingNumbers
 from evergrad.core import dtypes
 from evergrad.core.python_numbers import PythonNumber
@@ -17,7 +16,6 @@ from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
 
 if TYPE_CHECKING:
-    from evergrad.compiler.frontend.python_state import PythonState
     from evergrad.compiler.frontend.session import Session
 
 
@@ -55,11 +53,11 @@ class PythonCall:
             keys[position] = type(self.leaves[position])
         return tuple(keys)
 
-    def on_session(self, session: Session, state: PythonState) -> Any:
+    def on_session(self, session: Session) -> Any:
         """Call the function; the numbers that are inputs are those of the session."""
         session.argument_storages = {id(t._storage) for t in self.tensors}
         if not self.numbers:
-            return self.call(session, state, self.args, self.kwargs)
+            return self.function(*self.args, **self.kwargs)
         session.expressions.arguments = dict(zip(self.number_positions, self.numbers, strict=True))
         inputs = {
             position: argument_number(session, position) for position in self.number_positions
@@ -68,21 +66,9 @@ class PythonCall:
         args, kwargs = replaced.replace((self.args, self.kwargs), self.spec)
         del inputs, replaced.numbers
         try:
-            return self.call(session, state, args, kwargs)
+            return self.function(*args, **kwargs)
         finally:
             replaced.restore()
-
-    def call(self, session: Session, state: PythonState, args: Any, kwargs: Any) -> Any:
-        if not session.made_numbers or self.varying.keeps_functions:
-            return self.function(*args, **kwargs)
-        functions = MathOfNumbers(state)
-        with functions:
-            result = self.function(*args, **kwargs)
-        if functions.is_kept:
-            self.varying.keeps_functions = True
-            session.once = "a function of the module math is kept"
-            state.replace_numbers()
-        return result
 
 
 def argument_number(session: Session, position: int) -> PythonNumber:

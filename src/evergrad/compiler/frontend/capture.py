@@ -14,16 +14,23 @@ from typing import Any, Protocol
 
 from evergrad.autograd.engine import grad_up_to
 from evergrad.compiler.frontend.arguments import address_of
+from evergrad.compiler.frontend.base_arguments import (
+    BaseArgument,
+    base_arguments,
+    is_same_memory,
+)
 from evergrad.compiler.frontend.effects import Effects, effects_of, unwatch
 from evergrad.compiler.frontend.guards import Guards
 from evergrad.compiler.frontend.number_slots import Installed, NumberSlots
 from evergrad.compiler.frontend.outputs import Output, Results
 from evergrad.compiler.frontend.partition import Derivative, partition
 from evergrad.compiler.frontend.python_state import PythonState
+from evergrad.compiler.frontend.recorded_calls import CallRecorder
 from evergrad.compiler.frontend.session import NotWholeError, Session
 from evergrad.core.functionalize import read_source
 from evergrad.core.node import FreedNode, GraphNode, Leaf
-from evergrad.core.records import flatten_records
+from evergrad.core.python_numbers import Expressions
+from evergrad.core.records import children_with_records, flatten_records
 from evergrad.core.saved_values import Packed
 from evergrad.core.shapes import TensorType
 from evergrad.core.storage import Storage
@@ -58,6 +65,8 @@ class Captured:
         # which of them each argument has to be.
         self.handles: dict[int, Tensor] = {}
         self.same_handles: list[int | None] = []
+        # The whole storages of arguments, which follow all other arguments.
+        self.bases: list[BaseArgument] = []
         self.results: Results
         self.result_count = 0
         # Final gradients: (tensor or index of an argument; an Output, another tensor, or None).
@@ -96,6 +105,8 @@ def capture(
 ) -> Captured:  # fmt: skip
     """The program of a call whose session has just ended in one segment. Raises ``NotWholeError``
     and leaves the session as it is if there is none."""
+    calls = installed.recorder
+    installed.remove_stand_ins()
     if trace.breaks:
         raise NotWholeError(str(trace.breaks[0]))
     if trace.data_read is not None:
@@ -110,11 +121,15 @@ def capture(
         raise NotWholeError("random numbers of Python or NumPy are drawn")
     if state.changed_hooks():
         raise NotWholeError("a hook is registered or removed")
+    if state.changed_filters():
+        raise NotWholeError("the filters of warnings are changed")
     if state.changed_environment():
         raise NotWholeError("an environment variable is set")
+    if calls is not None:
+        refuse_calls(calls, trace)
     effects = effects_of(trace, state, numbers, installed)
     if effects is None:
-        return _captured(trace, call, call.tensors, result, state)
+        return _captured(trace, call, call.tensors, result, state, numbers)
     returned = result
     if effects.stores:
         result = result, effects.values()
@@ -123,21 +138,37 @@ def capture(
         effects.refuse_kept_recorders(returned, installed)
         refuse_kept_numbers(trace, result, installed)
         unwatch(effects, state)
-        found = _captured(trace, call, [*call.tensors, *effects.tensors], result, state)
+        tensors = [*call.tensors, *effects.tensors, *effects.drawn]
+        found = _captured(trace, call, tensors, result, state, numbers)
     except NotWholeError:
         effects.repeat()
         raise
     effects.release(call.tensors, installed)
     found.effects = effects
-    if trace.expressions.guards:
+    if len(trace.expressions.guards) > len(effects.calls):
         numbers.count_program(call.key)
     return found
+
+
+def refuse_calls(calls: CallRecorder, trace: Session) -> None:
+    """Raise if the impure calls of a session cannot be parts of a program."""
+    calls.check()
+    if calls.refusal is not None:
+        raise NotWholeError(calls.refusal)
+    if calls.keeps_stand_ins():
+        gc.collect()
+        if calls.keeps_stand_ins():
+            raise NotWholeError("Python keeps an impure function that the function uses")
+    if calls.calls and any(
+        isinstance(container, Expressions) for (container, *_), _, _ in trace.number_guards
+    ):
+        raise NotWholeError("what an impure function returns is compared with a float argument")
 
 
 def refuse_kept_numbers(trace: Session, result: Any, installed: Installed) -> None:
     """Raise if Python keeps a number of the trace that is no result of it."""
     known = {id(leaf) for leaf in flatten_records(result)[0]}
-    known |= {id(number) for number in installed.numbers.values()}
+    known |= {id(number) for number in installed.all_numbers()}
 
     def leaks() -> bool:
         return any(id(number) not in known for number in trace.live_numbers())
@@ -149,11 +180,14 @@ def refuse_kept_numbers(trace: Session, result: Any, installed: Installed) -> No
 
 
 def _captured(
-    trace: Session, call: Arguments, arguments: Sequence[Tensor], result: Any, state: PythonState
-) -> Captured:
+    trace: Session, call: Arguments, arguments: Sequence[Tensor], result: Any, state: PythonState,
+    numbers: NumberSlots,
+) -> Captured:  # fmt: skip
     """The program with these tensors as arguments, and this result."""
     if state.shares_container(result):
         raise NotWholeError("a list or a dictionary that existed before the call is returned")
+    if has_shared_container(result):
+        raise NotWholeError("a list or a dictionary is returned or stored twice")
     made = state.made_by_the_call(result)
     if made is not None:
         raise NotWholeError(f"a {type(made).__name__} that the function makes is returned")
@@ -164,20 +198,44 @@ def _captured(
     if any(isinstance(argument._value, Var) for argument in arguments):
         raise NotWholeError("an argument was made another view during the call")
     trace.made.clear()  # handles of the call would be kept by it
-    found = _Capture(trace, arguments, result, state).build()
+    bases, wholes = base_arguments(trace, call.tensors)
+    if bases and not numbers.allows_offsets(bases):
+        raise NotWholeError("the offset of an argument in its memory keeps changing")
+    found = _Capture(trace, [*arguments, *wholes], result, state, len(wholes)).build()
+    found.bases = bases
     found.guards.guard_memory(found.outside)
     state.release()
     return found
+
+
+def has_shared_container(result: Any) -> bool:
+    """Whether a list, a dictionary or a record is reached twice in a tree."""
+    seen: set[int] = set()
+    waiting = [result]
+    while waiting:
+        tree = waiting.pop()
+        found = children_with_records(tree)
+        if found is None:
+            continue
+        if not isinstance(tree, tuple):
+            if id(tree) in seen:
+                return True
+            seen.add(id(tree))
+        waiting += found[1]
+    return False
 
 
 class _Capture:
     """Builds a :class:`Captured` from a session whose function has returned."""
 
     def __init__(
-        self, trace: Session, arguments: Sequence[Tensor], result: Any, state: PythonState
-    ) -> None:
+        self, trace: Session, arguments: Sequence[Tensor], result: Any, state: PythonState,
+        whole_count: int,
+    ) -> None:  # fmt: skip
+        """The last ``whole_count`` arguments are whole storages of others."""
         self.trace = trace
         self.arguments = list(arguments)
+        self.first_whole = len(self.arguments) - whole_count
         self.result = result
         self.state = state
         self.found = Captured()
@@ -282,13 +340,14 @@ class _Capture:
             write = self.trace.written.get(storage)
             if write is None:
                 continue
-            index = indices[0]
+            index = indices[-1]  # the whole storage, if that is an argument too
             array = self.arguments[index]._value
-            if len(indices) > 1 or not is_same_memory(write.value, array):
+            is_shared = len(indices) > 1 and index < self.first_whole
+            if is_shared or not is_same_memory(write.value, array):
                 raise NotWholeError("an argument that is written to shares its memory")
             if not array.flags.c_contiguous:
                 raise NotWholeError("an argument that is written to is not contiguous")
-            if not self.arguments[index].is_leaf:
+            if not all(self.arguments[i].is_leaf for i in indices):
                 raise NotWholeError("an argument gets a history by a write to it")
             found.append(index)
         count = len(self.arguments)
@@ -406,14 +465,6 @@ def _can(act: Callable[[], Any]) -> bool:
 
 def _is_whole(var: Var, tensor: Tensor) -> bool:
     return tensor._view is None and var.layout.flags.c_contiguous
-
-
-def is_same_memory(a: Any, b: Any) -> bool:
-    """Whether two arrays are the same elements in the same layout."""
-    return bool(
-        a.__array_interface__["data"] == b.__array_interface__["data"]
-        and a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
-    )  # fmt: skip
 
 
 def reachable_tensors(roots: Sequence[Any]) -> set[int]:

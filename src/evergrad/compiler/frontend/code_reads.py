@@ -69,6 +69,30 @@ def global_names_of(code: CodeType) -> frozenset[str]:
     return frozenset(names)
 
 
+@functools.lru_cache(maxsize=4096)
+def called_names_of(code: CodeType) -> frozenset[str]:
+    """The names of globals that code, nested code included, loads only to call them."""
+    loads, calls = _loads_of(code)
+    return frozenset(calls - loads)
+
+
+@functools.lru_cache(maxsize=4096)
+def _loads_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of globals that are loaded for other uses, and those that are loaded for calls."""
+    loads: set[str] = set()
+    calls: set[str] = set()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in _GLOBAL_OPS:
+            is_call = instruction.opname == "LOAD_GLOBAL" and "NULL" in instruction.argrepr
+            (calls if is_call else loads).add(instruction.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            inner_loads, inner_calls = _loads_of(constant)
+            loads |= inner_loads
+            calls |= inner_calls
+    return frozenset(loads), frozenset(calls)
+
+
 def is_effectful_module(root: str) -> bool:
     """Whether objects of a module of the standard library may change by themselves."""
     return root in sys.stdlib_module_names and root not in (*PURE_MODULES, "builtins")

@@ -10,18 +10,29 @@ from __future__ import annotations
 
 import gc
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Sequence
-from types import CellType, MemberDescriptorType
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorder, append_all
-from evergrad.compiler.frontend.arguments import ARGUMENT, aliases_of, key_of
+from evergrad.compiler.frontend.append_recorder import (
+    APPENDABLE,
+    AppendRecorder,
+    append_all,
+    set_members,
+)
+from evergrad.compiler.frontend.arguments import ARGUMENT, aliases_of
 from evergrad.compiler.frontend.identity_guards import MISSING
-from evergrad.compiler.frontend.number_slots import Installed, NumberSlots
+from evergrad.compiler.frontend.number_slots import Installed, NumberSlots, slots_holding
+from evergrad.compiler.frontend.number_trees import numbers_in
 from evergrad.compiler.frontend.places import StateGuard, is_plain, members_of, plain_numbers, same
 from evergrad.compiler.frontend.python_state import CACHED, PythonState
+from evergrad.compiler.frontend.recorded_calls import (
+    CallLog,
+    CallRecorder,
+    RecordedCall,
+    RecordedOutput,
+)
 from evergrad.compiler.frontend.session import NotWholeError, Session
-from evergrad.compiler.frontend.slots import ValueSlot
+from evergrad.compiler.frontend.slots import ValueSlot, is_writable, slot_key
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.python_numbers import (
@@ -31,9 +42,7 @@ from evergrad.core.python_numbers import (
     exactly,
     value_of,
 )
-from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
-from evergrad.core.trace import Var
 from evergrad.core.tree import TreeSpec, children_of, tree_flatten
 
 _CONTAINERS = (list, dict)
@@ -59,11 +68,24 @@ class Effects:
         self.tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         # The containers that are appended to, with their recorders.
         self.appended: list[tuple[ValueSlot, AppendRecorder]] = []
-        self.containers: list[Any] = []
+        self.containers: list[tuple[Callable[[Any, list[Any]], None], Any]] = []
         self.keys: list[Any] = []
         # The slots that hold numbers which are inputs.
         self.numbers: set[Any] = set()
         self.aliases: Any = None
+        # The impure calls before and after a run, the tensors that the former return, and how many
+        # of the latter were made for this run.
+        self.calls: list[RecordedCall] = []
+        self.outputs: list[RecordedOutput] = []
+        self.log: CallLog | None = None
+        self.drawn: list[Tensor] = []
+        self.aliases_of_drawn: Any = None
+        self.outputs_made = 0
+
+    def record_calls(self, recorder: CallRecorder) -> None:
+        self.calls, self.outputs, self.log = recorder.calls, recorder.outputs, recorder.log
+        self.stores = self.stores or bool(self.outputs)
+        self.drawn = [tensor for call in self.calls for tensor in call.tensors]
 
     def restore(self) -> None:
         """Let the slots hold what they held before the call."""
@@ -87,33 +109,48 @@ class Effects:
 
     def values(self) -> list[Any]:
         """What the captured call has stored and appended."""
-        pending = [list(recorder.pending) for _, recorder in self.appended]
-        return [*(slot.after for slot in self.written), *pending]
+        pending = [
+            list(recorder.pending if recorder.content is None else recorder.content)
+            for _, recorder in self.appended
+        ]
+        given = [output.given for output in self.outputs]
+        return [*(slot.after for slot in self.written), *pending, *given]
 
     def repeat(self) -> None:
         """Let the slots hold what the call has stored."""
         for slot in self.slots:
-            slot.write(plain_numbers(slot.after))
+            slot.write(plain_numbers(slot.after) if slot.is_written else slot.before)
         if self.of_module:
             MUTATIONS.advance()
 
     def release(self, arguments: Sequence[Tensor], installed: Installed) -> None:
         """Note the signature of the slots, and drop the values of the captured call."""
         for slot in self.slots:
-            number = installed.number_in(slot)
-            if number is not None:
+            number, tree = installed.number_in(slot), installed.trees.get(slot.identity)
+            if number is not None or tree is not None:
                 self.numbers.add(slot.identity)
+            inputs = {0} if number is not None else set() if tree is None else set(tree.numbers)
             leaves = tree_flatten(slot.before)[0]
-            self.keys += map(slot_key, leaves) if number is None else [type(number.value)]
+            self.keys += [
+                type(leaf) if index in inputs else slot_key(leaf)
+                for index, leaf in enumerate(leaves)
+            ]
             slot.before = slot.after = None
         for slot, recorder in self.appended:
             self.numbers.add(slot.identity)
-            self.containers.append(recorder.held)
-            recorder.pending = []
+            store = append_all if recorder.content is None else set_members
+            self.containers.append((store, recorder.held))
+            recorder.pending, recorder.content, recorder.calls = [], None, None
+            recorder.known = {}
         self.appended = []
         self.aliases = aliases_of([*arguments, *self.tensors]) if self.tensors else None
+        self.aliases_of_drawn = aliases_of([*arguments, *self.tensors, *self.drawn])
         self.has_tensors = bool(self.tensors)
-        self.tensors = []
+        self.tensors, self.drawn = [], []
+        for output in self.outputs:
+            output.given = None
+        for call in self.calls:
+            call.release()
 
     def read(self, tensors: Sequence[Tensor], numbers: list[Any]) -> list[Tensor] | None:
         """The tensors among the arguments of a call and those in the slots; ``None`` if the slots,
@@ -133,7 +170,7 @@ class Effects:
                 given.append(leaf)
         for index, position in self.arguments:
             self.expressions.arguments[position] = numbers[index]
-        if not self.expressions.evaluate():
+        if not self.calls and not self.expressions.evaluate():
             return None
         if not self.has_tensors:
             return given
@@ -142,15 +179,50 @@ class Effects:
             return given if len(storages) == len(given) else None
         return given if aliases_of(given) == self.aliases else None
 
+    def draw(self, tensors: list[Tensor]) -> list[Tensor] | None:
+        """Make the impure calls before a run, once everything else allows it; returns the tensors
+        with those that they return. ``None`` if the program is not for what they return: the log
+        has it."""
+        self.outputs_made = 0
+        if not self.is_ready():
+            return None
+        if not self.calls or self.log is None:
+            return tensors
+        self.log.rewind()
+        if not self.expressions.evaluate():
+            return None
+        given = list(tensors)
+        for call in self.calls:
+            drawn = call.tensors
+            if drawn:
+                given += drawn
+                call.release()
+        if len(given) > len(tensors) and aliases_of(given) != self.aliases_of_drawn:
+            return None
+        return given
+
+    def is_ready(self) -> bool:
+        """Whether the impure calls after a run can be made without Python."""
+        return all([output.is_ready() for output in self.outputs])  # noqa: C419
+
     def store(self, values: Sequence[Any]) -> bool:
         """Store what a run has computed; whether the counter of mutations was advanced, once."""
         for slot, value in zip(self.written, values, strict=False):
             slot.write(value)
-        for container, added in zip(self.containers, values[len(self.written) :], strict=True):
-            append_all(container, added)
+        added = values[len(self.written) :]
+        for (store, container), members in zip(self.containers, added, strict=False):
+            store(container, members)
         if self.of_module:
             MUTATIONS.advance()
         return self.of_module
+
+    def emit(self, values: Sequence[Any]) -> None:
+        """Make the impure calls after a run, each once."""
+        first = len(self.written) + len(self.containers)
+        while self.outputs_made < len(self.outputs):
+            number = self.outputs_made
+            self.outputs_made += 1
+            self.outputs[number].perform(values[first + number])
 
 
 def read_leaves(tree: Any, spec: TreeSpec, leaves: list[Any]) -> bool:
@@ -162,18 +234,6 @@ def read_leaves(tree: Any, spec: TreeSpec, leaves: list[Any]) -> bool:
     return True
 
 
-def slot_key(leaf: Any) -> Any:
-    """What a program depends on of a value in a slot: of a tensor its type, strides and history; of
-    others all."""
-    if leaf.__class__ is Tensor:
-        if leaf._value is NO_ARRAY or leaf._leaf is not None or leaf.__dict__:
-            return None, id(leaf)
-        if leaf._value.__class__ is Var:  # computed by the call that is captured
-            return leaf._type, None, *((False, None) if leaf.requires_grad else ())
-        return key_of(leaf)
-    return key_of(leaf) if is_plain(leaf) else (None, id(leaf))
-
-
 # -- finding them -------------------------------------------------------------------------------
 
 
@@ -183,17 +243,29 @@ def effects_of(
     """The effects of a call on the places that have changed since the walk; ``None`` if there are
     none. Raises ``NotWholeError`` if a program could not repeat one."""
     found: dict[Any, ValueSlot] = {}
+    recorded = {id(r.held) for r in installed.recorders.values() if not r.is_read}
     for guard in state.changed():
+        if id(guard.place) in recorded:  # members were popped
+            continue
         if any(guard is own for own in state.own):
             raise NotWholeError(f"{guard.name} is changed by the function itself")
-        if has_grown(guard):
+        if has_grown(guard) or has_other_members(guard):
             note_container(guard, trace, state, numbers)
         for slot in slots_of(guard, state):
             found.setdefault(slot.identity, slot)
     for slot in installed.slots:  # also where the number was set to what it was
         found.setdefault(slot.identity, slot.now())
+    refuse_changed_inputs(found, trace)
+    calls = installed.recorder
     if not found:
-        return Effects((), trace.expressions) if trace.expressions.arguments else None
+        makes_calls = calls is not None and bool(calls.calls or calls.outputs)
+        if not (makes_calls or trace.expressions.arguments):
+            return None
+        effects = Effects((), trace.expressions)
+        if calls is not None:
+            effects.record_calls(calls)
+        refuse_new_values([], trace, numbers, installed)
+        return effects
     if any(isinstance(held, CACHED) for held in state.seen.values()):
         name = next(iter(found.values())).name
         raise NotWholeError(f"{name} is changed, and results of a function are cached by Python")
@@ -205,10 +277,16 @@ def effects_of(
     modules = {id(guard.place) for guard in state.module_guards}
     for slot in found.values():
         slot.of_module = id(slot.place) in modules
-        slot.is_written = slot.after is not installed.number_in(slot) or slot.after is None
+        slot.is_written = not installed.is_unchanged(slot)
+        tree = installed.trees.get(slot.identity)
+        if tree is not None and tree.is_changed():
+            numbers.exclude(slot.identity)
+            raise NotWholeError(f"{slot.name} is changed by the function itself")
     effects = Effects(list(found.values()), trace.expressions)
     effects.appended = appended
     effects.stores = effects.stores or bool(appended)
+    if calls is not None:
+        effects.record_calls(calls)
     try:
         refuse_values(effects, trace, numbers, installed)
         refuse_aliases(effects, trace, state)
@@ -219,6 +297,19 @@ def effects_of(
                 numbers.exclude(slot.identity)
         raise
     return effects
+
+
+def refuse_changed_inputs(found: dict[Any, ValueSlot], trace: Session) -> None:
+    """Raise if a number that is an input of the program was changed unseen."""
+    for container, key, part, number in trace.numbers.values():
+        if not isinstance(container, dict) or (id(container), key) in found:
+            continue
+        now = container.get(key)
+        if part is not None:
+            now = now[part] if isinstance(now, tuple) and len(now) > part else None
+        known = now.value if type(now) is SymbolicNumber else value_of(now)
+        if not isinstance(known, (int, float)) or known != number.value:
+            raise NotWholeError(f"the option {key!r} is changed by the function itself")
 
 
 def has_grown(guard: StateGuard) -> bool:
@@ -232,6 +323,11 @@ def has_grown(guard: StateGuard) -> bool:
     return is_full or (len(place) > len(before) and all(map(same, place, before)))
 
 
+def has_other_members(guard: StateGuard) -> bool:
+    """Whether a call has changed more of a container than single entries."""
+    return guard.key is MISSING and type(guard.place) in APPENDABLE and not entries_of(guard)
+
+
 def note_container(
     guard: StateGuard, trace: Session, state: PythonState, numbers: NumberSlots
 ) -> None:
@@ -240,20 +336,11 @@ def note_container(
     container = guard.place
     if numbers.is_off or occurrences(state)[id(container)] != 1:
         return
-    for holder in (*state.guards, *state.module_guards):
-        if holder.key is not MISSING:
-            is_held = holder.value is container and is_writable(holder, state)
-            slots = [ValueSlot(holder, holder.key, container, state)] if is_held else []
-        elif type(holder.place) in (dict, list):
-            pairs = holder.place.items() if type(holder.place) is dict else enumerate(holder.place)
-            slots = [ValueSlot(holder, k, v, state) for k, v in list(pairs) if v is container]
-        else:
-            slots = []
-        for slot in slots:
-            if slot.identity not in numbers.excluded and slot.identity not in numbers.known:
-                numbers.add(slot)
-                trace.once = f"{guard.name} is appended to by the function"
-                raise NotWholeError(trace.once)
+    for slot in slots_holding(container, state):
+        if slot.identity not in numbers.excluded and slot.identity not in numbers.known:
+            numbers.add(slot)
+            trace.once = f"{guard.name} is appended to by the function"
+            raise NotWholeError(trace.once)
 
 
 def slots_of(guard: StateGuard, state: PythonState) -> list[ValueSlot]:
@@ -267,16 +354,6 @@ def slots_of(guard: StateGuard, state: PythonState) -> list[ValueSlot]:
     if not slots or any(slot.after is MISSING for slot in slots):
         raise NotWholeError(f"{guard.name} is changed by the function itself")
     return slots
-
-
-def is_writable(guard: StateGuard, state: PythonState) -> bool:
-    """Whether a slot can be written without running code of the user's."""
-    place = guard.place
-    return (
-        isinstance(place, CellType) or type(place) is dict
-        or type(state.class_of.get(id(place))) is type
-        or isinstance(getattr(type(place), str(guard.key), None), MemberDescriptorType)
-    )  # fmt: skip
 
 
 def entries_of(guard: StateGuard) -> list[ValueSlot]:
@@ -321,6 +398,9 @@ def refuse_values(
         if installed.number_in(slot) is not None:
             if not is_number_like(slot.after, type(before)):
                 raise other_kind(slot, trace)
+        elif slot.identity in installed.trees:
+            if after[1] != spec or not has_kinds_of(before, slot.after):
+                raise other_kind(slot, trace)
         elif not tensors and is_plain(before) and is_plain(slot.after):
             constant.append(slot)
         elif after[1] != spec or list(map(slot_key, after[0])) != list(
@@ -342,11 +422,28 @@ def note_numbers(
         if installed.number_in(slot) is None and type(slot.before) in NUMBERS
         and is_number_like(slot.after, type(slot.before))
     ]  # fmt: skip
-    if changed and not numbers.is_off:
+    trees = [
+        slot for slot in effects.slots
+        if slot.identity not in installed.trees and numbers_in(slot.before)
+        and slot.identity not in numbers.excluded and has_kinds_of(slot.before, slot.after)
+    ]  # fmt: skip
+    if (changed or trees) and not numbers.is_off:
+        for slot in trees:
+            numbers.add_tree(slot)
+        changed += trees
         for slot in changed:
             numbers.add(slot)
         trace.once = f"{changed[0].name} is a number that the function changes"
         raise NotWholeError(trace.once)
+
+
+def has_kinds_of(before: Any, after: Any) -> bool:
+    """Whether two trees have the same structure, and numbers and tensors of the same kinds."""
+    (old, spec), (new, other) = tree_flatten(before), tree_flatten(after)
+    return spec == other and all(
+        is_number_like(b, type(a)) if type(a) in (int, float) else slot_key(a) == slot_key(b)
+        for a, b in zip(old, new, strict=True)
+    )
 
 
 def is_number_like(value: Any, kind: type) -> bool:
@@ -383,6 +480,8 @@ def refuse_new_values(
     if (values or exact) and not numbers.recurs((*values, *exact)):
         read = frozenset().union(*(sources for _, sources in exact))
         slots = [*constant, *(slot for slot in installed.slots if slot.identity in read)]
+        if not slots:
+            raise NotWholeError("a program would be for one value that is drawn")
         raise NotWholeError(f"{slots[0].name} is changed by the function itself")
 
 

@@ -12,21 +12,26 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorder
+from evergrad.compiler.frontend.base_arguments import BaseArgument
 from evergrad.compiler.frontend.identity_guards import MISSING
+from evergrad.compiler.frontend.number_trees import NumberTree, numbers_in
 from evergrad.compiler.frontend.places import Slot, plain_numbers, read_slot
 from evergrad.compiler.frontend.python_state import PythonState
+from evergrad.compiler.frontend.recorded_calls import CallLog, CallRecorder
 from evergrad.compiler.frontend.session import Session
-from evergrad.compiler.frontend.slots import ValueSlot
+from evergrad.compiler.frontend.slots import ValueSlot, is_writable
 from evergrad.core.python_numbers import NUMBERS, PythonNumber
 
 # The most programs that are made for values that changed: where they keep changing, Python runs.
 _MOST_PROGRAMS = 8
 # The most combinations of values that are remembered.
 _MOST_SEEN = 256
+# The most combinations of offsets for which programs are made before they recur.
+_MOST_OFFSETS = 4
 
 
 class NumberSlots:
@@ -40,12 +45,22 @@ class NumberSlots:
         self.programs = 0
         self.programs_by_signature: Counter[Any] = Counter()
         self.is_off = False
+        # The known places that hold tuples, lists or dictionaries with numbers.
+        self.trees: set[Any] = set()
+        # The offsets of arguments in their storages for which programs were made.
+        self.offsets: set[Any] = set()
 
-    @classmethod
-    def of(cls, known: dict[Any, Any]) -> NumberSlots:
-        made = cls()
-        made.known = known
+    def part(self, identities: Collection[Any]) -> NumberSlots:
+        """What is known of some places."""
+        made = NumberSlots()
+        made.known = {key: held for key, held in self.known.items() if key in identities}
+        made.trees = self.trees
         return made
+
+    def add_tree(self, slot: ValueSlot) -> None:
+        """Note a container of numbers that a call has replaced."""
+        self.add(slot)
+        self.trees.add(slot.identity)
 
     def clear(self) -> None:
         self.known, self.seen = {}, {}
@@ -69,7 +84,12 @@ class NumberSlots:
         """Let places hold their own again after a call that is no program, also where the function
         has put a recorder into another one."""
         recorders = {key: weakref.ref(held) for key, held in installed.recorders.items()}
+        calls = installed.recorder
         installed.remove()
+        if calls is not None:
+            calls.discard()
+            if calls.keeps_stand_ins():
+                state.replace_numbers()
         if any(reference() is not None for reference in recorders.values()):
             state.replace_numbers()
             for key in recorders:
@@ -85,6 +105,14 @@ class NumberSlots:
             self.seen[values] = None
         return False
 
+    def allows_offsets(self, bases: Sequence[BaseArgument]) -> bool:
+        """Whether a program may be made for the offsets of arguments in their storages: for a few,
+        and for those that recur."""
+        key = tuple([(base.type, *base.offsets) for base in bases])
+        if len(self.offsets) < _MOST_OFFSETS:
+            self.offsets.add(key)
+        return key in self.offsets or self.recurs(key)
+
     def count_program(self, signature: Any) -> None:
         """A program was made that is guarded on outcomes of tests of numbers."""
         if len(self.programs_by_signature) > _MOST_SEEN:
@@ -93,21 +121,55 @@ class NumberSlots:
         if self.programs_by_signature[signature] > _MOST_PROGRAMS:
             self.turn_off()
 
-    def install(self, session: Session, state: PythonState, kept: Any = None) -> Installed:
+    def install(
+        self, session: Session, state: PythonState, log: CallLog | None = None, kept: Any = None,
+        computes: bool = False,
+    ) -> Installed:  # fmt: skip
         """Let the known places hold numbers of the session; those of a variant that is kept, if one
-        is given."""
+        is given. With a log impure calls are recorded. ``computes`` says that there are other
+        numbers of the session."""
         installed = Installed()
         if kept is not None:
             effects = kept.captured.effects
             known = set() if effects is None else effects.numbers
-            wanted = {identity: held for identity, held in self.known.items() if identity in known}
-            return NumberSlots.of(wanted).install(session, state)
-        if self.known and not state.tells_numbers_apart:
+            return self.part(known).install(session, state, log, computes=computes)
+        can_compute = not state.tells_numbers_apart
+        if state.replayable:
+            is_known = can_compute and not self.is_off and state.opaque is None
+            if log is not None and (log.made or is_known):
+                installed.record_calls(CallRecorder(session, state, log))
+            if installed.recorder is None or not is_known:
+                state.give_up(f"{state.replayable[0].name} is used")
+            if installed.recorder is not None and state.opaque is not None:
+                installed.recorder.refuse(state.opaque)
+        if (self.known or computes) and can_compute:
+            if installed.recorder is None and log is not None:
+                installed.record_calls(CallRecorder(session, state, log))
+            if installed.recorder is not None and state.opaque is not None:
+                installed.recorder.refuse(state.opaque)
             for slot in list(self.slots_in(state)):
                 if type(slot.before) in NUMBERS:
                     installed.add(slot, session)
+                elif slot.identity in self.trees:
+                    if numbers_in(slot.before):
+                        installed.add_tree(slot, session)
                 elif can_stand_in(slot.before, state):
                     installed.add_recorder(slot)
+        if installed.recorder is not None and installed.recorder.refusal is None:
+            installed.recorder.install_number_functions()
+        if log is not None and log.made:
+            installed.add_containers_of(log, state, session)
+        return installed
+
+    def repeating(self, state: PythonState, log: CallLog, reason: str, outputs: int) -> Installed:
+        """Let places hold stand-ins that repeat the impure calls which were made for the present
+        call, so many of those with output among them, and record nothing."""
+        installed = Installed()
+        recorder = CallRecorder(None, state, log)
+        recorder.refuse(reason)
+        recorder.outputs_made = outputs
+        installed.record_calls(recorder)
+        installed.add_containers_of(log, state, None)
         return installed
 
     def slots_in(self, state: PythonState) -> Iterator[ValueSlot]:
@@ -134,6 +196,20 @@ def can_stand_in(value: Any, state: PythonState) -> bool:
     return kind in APPENDABLE and not is_used
 
 
+def slots_holding(container: Any, state: PythonState) -> list[ValueSlot]:
+    """The places that hold a container."""
+    found: list[ValueSlot] = []
+    for holder in (*state.guards, *state.module_guards):
+        place = holder.place
+        if holder.key is not MISSING:
+            if holder.value is container and is_writable(holder, state):
+                found.append(ValueSlot(holder, holder.key, container, state))
+        elif type(place) in (dict, list):
+            pairs = place.items() if type(place) is dict else enumerate(place)
+            found += [ValueSlot(holder, k, v, state) for k, v in list(pairs) if v is container]
+    return found
+
+
 class Installed:
     """The numbers and recorders that places hold during one session."""
 
@@ -141,9 +217,32 @@ class Installed:
         self.slots: list[ValueSlot] = []
         self.numbers: dict[Any, PythonNumber] = {}
         self.recorders: dict[Any, AppendRecorder] = {}
+        self.trees: dict[Any, NumberTree] = {}
+        # What records impure calls.
+        self.recorder: CallRecorder | None = None
+
+    def record_calls(self, recorder: CallRecorder) -> None:
+        self.recorder = recorder
+        recorder.installed = self
+        recorder.install()
+
+    def remove_stand_ins(self) -> None:
+        if self.recorder is not None:
+            self.recorder.remove()
+
+    def add_containers_of(self, log: CallLog, state: PythonState, session: Session | None) -> None:
+        """Stand in for the containers of which members were read or popped already."""
+        if self.recorder is None:
+            recorder = CallRecorder(session, state, log)
+            recorder.refuse("containers are not stood in for any more")
+            self.record_calls(recorder)
+        for container in log.containers():
+            if all(known.held is not container for known in self.recorders.values()):
+                for slot in slots_holding(container, state)[:1]:
+                    self.add_recorder(slot)
 
     def add_recorder(self, slot: ValueSlot) -> None:
-        recorder = self.recorders[slot.identity] = AppendRecorder(slot.before)
+        recorder = self.recorders[slot.identity] = AppendRecorder(slot.before, self.recorder)
         self.slots.append(slot)
         slot.write(recorder)
 
@@ -158,6 +257,21 @@ class Installed:
         self.numbers[source] = number
         slot.write(number)
 
+    def add_tree(self, slot: ValueSlot, session: Session) -> None:
+        tree = self.trees[slot.identity] = NumberTree(slot, session)
+        self.slots.append(slot)
+        slot.write(tree.copy)
+
+    def is_unchanged(self, slot: ValueSlot) -> bool:
+        """Whether a place holds the stand-in that was put there."""
+        if slot.identity in self.trees:
+            return slot.after is self.trees[slot.identity].copy
+        return slot.after is not None and slot.after is self.number_in(slot)
+
+    def all_numbers(self) -> list[PythonNumber]:
+        parts = [tree.numbers.values() for tree in self.trees.values()]
+        return [*self.numbers.values(), *(number for part in parts for number in part)]
+
     def number_in(self, slot: ValueSlot) -> PythonNumber | None:
         return self.numbers.get(slot.identity)
 
@@ -170,16 +284,22 @@ class Installed:
     def discard(self) -> None:
         """Drop what was appended: the call has no effects."""
         for recorder in self.recorders.values():
-            recorder.pending = []
+            recorder.pending, recorder.content, recorder.known = [], None, {}
 
     def remove(self) -> None:
         """Let the places hold the numbers themselves."""
+        self.remove_stand_ins()
         for slot in self.slots:
             held = slot.read()
             if type(held) is PythonNumber:
                 slot.write(held.value)
             elif type(held) is AppendRecorder:
                 slot.write(held.held)
+            elif slot.identity in self.trees and held is self.trees[slot.identity].copy:
+                slot.write(slot.before)
+        for tree in self.trees.values():
+            tree.write_back()
         for recorder in self.recorders.values():
             plain_numbers(recorder)
-        self.slots, self.numbers, self.recorders = [], {}, {}
+            recorder.calls = None
+        self.slots, self.numbers, self.recorders, self.trees = [], {}, {}, {}

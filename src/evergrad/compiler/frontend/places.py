@@ -25,9 +25,10 @@ import numpy as np
 
 from evergrad.compiler.frontend.append_recorder import AppendRecorder
 from evergrad.compiler.frontend.identity_guards import MISSING
+from evergrad.compiler.frontend.impure import is_stand_in
 from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import SymbolicNumber
-from evergrad.core.python_numbers import DeferredNumber, MathFunction, PythonNumber
+from evergrad.core.python_numbers import DeferredNumber, PythonNumber
 from evergrad.core.tensor import Tensor
 
 # A place that holds one value: a mapping and a key, a cell and None, or an object and an attribute.
@@ -180,10 +181,12 @@ def plain_numbers(value: Any, depth: int = 6) -> Any:
         return value.read()
     if type(value) is PythonNumber:
         return value.value
-    if type(value) is MathFunction:
-        return value.function
+    if is_stand_in(value):
+        return value.held
     if type(value) is AppendRecorder:
         value.pending = [plain_numbers(member) for member in value.pending]
+        if value.content is not None:
+            value.content = [plain_numbers(member) for member in value.content]
         return value.flush()
     if depth == 0 or isinstance(value, (Tensor, type, ModuleType, FunctionType, *PLAIN)):
         return value

@@ -25,6 +25,7 @@ import random
 import re
 import sys
 import types
+import warnings
 import weakref
 from collections import deque, namedtuple
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -45,9 +46,11 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.compiler.frontend import impure
 from evergrad.compiler.frontend.code_reads import (
     LIBRARIES,
     PURE_MODULES,
+    called_names_of,
     compares_identity,
     global_names_of,
     is_effectful_module,
@@ -56,6 +59,7 @@ from evergrad.compiler.frontend.code_reads import (
     names_of,
 )
 from evergrad.compiler.frontend.identity_guards import MISSING
+from evergrad.compiler.frontend.number_functions import BUILTINS, is_number_function
 from evergrad.compiler.frontend.places import (
     BUFFERS,
     PLAIN,
@@ -147,6 +151,8 @@ class PythonState:
         self.matches_patterns = False
         self.is_dynamic = False
         self.reads_environment = False
+        # Whether a schedule of learning rates is reached.
+        self.has_schedule = False
         self._waiting: list[tuple[Any, str]] = []
         # Objects of which mentioned attributes are visited: again whenever there are more names.
         self._owners: list[tuple[Mapping[str, Any], str, Any]] = []
@@ -159,10 +165,17 @@ class PythonState:
         self.slots_of_effects: set[Slot] = set()
         # Whether a class of the user's has a method that has to return a number of Python.
         self.converts_numbers = False
+        # The places of impure functions and objects whose calls a program can repeat.
+        self.replayable: list[StateGuard] = []
+        # The places of functions of numbers; and tables of globals that have no entry for a
+        # built-in function which code looks up, with whether all of it only calls the function.
+        self.number_functions: list[StateGuard] = []
+        self._builtins: dict[tuple[int, str], tuple[dict[str, Any], bool]] = {}
         # The classes whose attributes are watched, by the id of their mapping.
         self.class_of: dict[int, type] = {}
         self._random = [(r, random_state(r)) for r in (random, np.random)]
         self._environment = dict(os.environ)
+        self._filters = warnings.filters, list(warnings.filters)
         self._arguments = [t for t in tree_leaves((args, kwargs or {})) if isinstance(t, Tensor)]
         # The containers among the arguments, which belong to one call.
         self.own: list[StateGuard] = []
@@ -253,12 +266,27 @@ class PythonState:
         return self.visit_instance
 
     def note(self, name: str, holder: Any, key: Any, guards: list[StateGuard] | None = None) -> Any:
-        """Watch a slot; returns what it holds."""
+        """Watch a slot; returns what it holds, if that is to be visited."""
         value = read_slot(holder, key)
         if (id(holder), key) not in self._noted:
             self._noted.add((id(holder), key))
-            (self.guards if guards is None else guards).append(StateGuard(name, holder, key, value))
-        return value
+            guard = StateGuard(name, holder, key, value)
+            (self.guards if guards is None else guards).append(guard)
+            if impure.is_replayable(value):
+                self.note_replayable(guard)
+            elif is_number_function(value):
+                self.number_functions.append(guard)
+        if impure.is_stand_in(value):
+            self.give_up(f"{name} is called, and another thread is tracing it")
+            return MISSING
+        return MISSING if impure.is_replayable(value) else value
+
+    def note_replayable(self, guard: StateGuard) -> None:
+        self.replayable.append(guard)
+        if impure.is_source(guard.value):
+            self.visit_random(guard.value, guard.name)
+        elif impure.is_draw(guard.value):
+            self.visit_random(getattr(guard.value, "__self__", np.random), guard.name)
 
     # -- code -----------------------------------------------------------------------------------
 
@@ -293,8 +321,17 @@ class PythonState:
         ):
             held = self.note(f"{variable} in {title}", cell, None)
             self.push(held, f"{variable} in {title}")
+        table = function.__globals__
         for variable in global_names_of(function.__code__):
-            self.visit_global(variable, function.__globals__, title)
+            self.visit_global(variable, table, title)
+            if variable in BUILTINS and variable not in table:
+                known = self._builtins.get((id(table), variable), (table, True))[1]
+                is_called = known and variable in called_names_of(function.__code__)
+                self._builtins[id(table), variable] = table, is_called
+
+    def builtin_calls(self) -> list[tuple[dict[str, Any], str]]:
+        """Tables of globals and names of built-in functions that are only called."""
+        return [(table, name) for (_, name), (table, ok) in self._builtins.items() if ok]
 
     def add_names(self, names: Iterable[str]) -> None:
         self.names.update(names)
@@ -304,9 +341,8 @@ class PythonState:
     def visit_global(self, name: str, table: dict[str, Any], title: str) -> None:
         held = table.get(name, MISSING)
         if held is not MISSING:
-            self.note(f"{name} in {title}", table, name)
-            self.push(held, f"{name} in {title}")
-        elif name in _EFFECTS and hasattr(builtins, name):
+            self.push(self.note(f"{name} in {title}", table, name), f"{name} in {title}")
+        elif name in _EFFECTS and name != "print" and hasattr(builtins, name):
             self.give_up(f"{name}() is called in {title}")
         elif hasattr(builtins, name):
             self.note(f"{name} in {title}", table, name)
@@ -343,10 +379,12 @@ class PythonState:
         """Functions of the standard library and of extension modules may have effects."""
         root = module.partition(".")[0]
         self.libraries.add(root)
+        if root in ("random", "numpy") and name in impure.MAKES_SOURCES:
+            self.give_up(f"{name}() makes a source of random numbers")
         if root in LIBRARIES or root in PURE_MODULES:
             return
         if root == "builtins":
-            if name in _EFFECTS or name == "next":
+            if name in _EFFECTS:
                 self.give_up(f"{name}() is called")
             return
         if name not in _HARMLESS.get(root, ()):
@@ -358,11 +396,16 @@ class PythonState:
     def visit_library(self, mapping: Mapping[str, Any], name: str, module: ModuleType) -> None:
         """Watch the names of a library that the code mentions: they may be patched."""
         root = module.__name__.partition(".")[0]
-        self.libraries.add(root)
-        used = [key for key in self.names if key in mapping]
+        used = [key for key in self.names if key in mapping and key not in _UNINTERESTING]
+        others = [key for key in used if not impure.is_function(mapping[key])]
+        if others:
+            self.libraries.add(root)
+        for key in others:
+            if root in ("random", "numpy") and key in impure.MAKES_SOURCES:
+                self.give_up(f"{key}() makes a source of random numbers")
         if root not in LIBRARIES and root not in PURE_MODULES:
             harmless = _HARMLESS.get(root, frozenset())
-            if any(key not in harmless for key in used) or not _FILES.isdisjoint(self.names):
+            if any(key not in harmless for key in others) or not _FILES.isdisjoint(self.names):
                 self.give_up(f"the module {module.__name__} is used")
         for key in used:
             held = self.note(f"{name}.{key}", mapping, key)
@@ -392,7 +435,7 @@ class PythonState:
         kind = type(value)
         own = getattr(value, "__dict__", None)
         root = kind.__module__.partition(".")[0]
-        if hasattr(kind, "__next__"):
+        if hasattr(kind, "__next__") and not isinstance(kind.__next__, FunctionType):
             self.give_up(f"{name} is an iterator")
         elif own is not None and "__wrapped__" in own:  # such as a compiled function
             self.push(own["__wrapped__"], name)
@@ -409,6 +452,9 @@ class PythonState:
         elif is_effectful_module(root):
             self.give_up(f"{name} is a {kind.__name__}")
         elif type(own) is dict and not kind.__module__.startswith(_SELF_GUARDED):
+            if "optimizer" in own:  # a schedule, which writes to the options
+                self.add_names(("param_groups",))
+                self.has_schedule = True
             self.push(own, name)
         elif own is None and root in ("builtins", "_thread") and kind not in _HARMLESS_KINDS:
             self.give_up(f"{name} is a {kind.__name__}")
@@ -521,8 +567,22 @@ class PythonState:
         if key not in self._noted and len(value) <= _LONGEST:
             self._noted.add(key)
             self.guards.append(StateGuard(f"{name}", value, MISSING, list(members)))
+        if type(value) in (list, dict) and any(map(impure.is_replayable, members)):
+            self.visit_replayable(value, name)
+            return
         for member in value if isinstance(value, (set, deque)) else members:
             self.push(member, f"a member of {name}")
+
+    def visit_replayable(self, value: Any, name: str) -> None:
+        """Visit a container that holds impure functions or objects."""
+        for key, member in value.items() if type(value) is dict else enumerate(value):
+            self.push(key, f"a key of {name}")
+            if impure.is_replayable(member):
+                if (id(value), key) not in self._noted:
+                    self._noted.add((id(value), key))
+                    self.note_replayable(StateGuard(f"a member of {name}", value, key, member))
+            else:
+                self.push(member, f"a member of {name}")
 
     def visit_array(self, value: Any, name: str) -> None:
         self.arrays.append(value)
@@ -574,6 +634,7 @@ class PythonState:
         """Drop what only the traced call needs: guards keep no argument alive."""
         self.seen, self.own, self._arguments, self._owners = {}, [], [], []
         self.arrays, self._hooks = [], []
+        self.replayable, self.number_functions, self._builtins = [], [], {}
 
     def existed(self, value: Any) -> bool:
         """Whether an object existed before the call."""
@@ -619,6 +680,14 @@ class PythonState:
 
     def changed_environment(self) -> bool:
         return dict(os.environ) != self._environment
+
+    def changed_filters(self) -> bool:
+        held, members = self._filters
+        return warnings.filters is not held or list(held) != members
+
+    def note_random_states(self) -> None:
+        """Take the states of the sources of random numbers as they are now for known."""
+        self._random = [(source, random_state(source)) for source, _ in self._random]
 
     def drew_random_numbers(self) -> bool:
         """Whether random numbers of Python or NumPy were drawn since the walk."""

@@ -69,6 +69,8 @@ def difference(kept: Captured, traced: Captured) -> str | None:
             return f"{name} are others"
     if kept.overwritten != traced.overwritten or _places(kept) != _places(traced):
         return "the places that are written are others"
+    if _calls(kept) != _calls(traced):
+        return "the impure functions that are called are others"
     found = _graphs_differ(kept.graph, traced.graph)
     if found is None and not _same_results(kept, traced):
         found = "the result has another structure or other constants"
@@ -87,6 +89,13 @@ def _owners(captured: Captured) -> list[Any]:
 def _places(captured: Captured) -> list[Any]:
     effects = captured.effects
     return [] if effects is None else [slot.identity for slot in effects.written]
+
+
+def _calls(captured: Captured) -> list[Any]:
+    effects = captured.effects
+    if effects is None:
+        return []
+    return [*(call.name for call in effects.calls), *(call.name for call in effects.outputs)]
 
 
 def _same_results(kept: Captured, traced: Captured) -> bool:

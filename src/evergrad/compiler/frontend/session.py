@@ -70,6 +70,8 @@ class Session(FunctionalizingTrace):
         # Nodes with smaller numbers are outside, and whether a backward pass has run one of them.
         self.first_node = next_sequence()
         self.differentiates_outside = False
+        # Whether what makes it no program is expected to pass.
+        self.is_passing = False
         # The modes when the function returned.
         self.modes: State | None = None
         self.handles: list[weakref.ref[Tensor]] = []

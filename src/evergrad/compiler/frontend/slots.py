@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from types import CellType, MappingProxyType
+from types import CellType, MappingProxyType, MemberDescriptorType
 from typing import Any
 
-from evergrad.compiler.frontend.places import StateGuard, read_slot
+from evergrad.compiler.frontend.arguments import key_of
+from evergrad.compiler.frontend.places import StateGuard, is_plain, read_slot
 from evergrad.compiler.frontend.python_state import PythonState
+from evergrad.core.storage import NO_ARRAY
+from evergrad.core.tensor import Tensor
+from evergrad.core.trace import Var
 
 
 class ValueSlot:
@@ -57,3 +61,25 @@ class ValueSlot:
             place[key] = value
         else:
             object.__setattr__(place, key, value)
+
+
+def is_writable(guard: StateGuard, state: PythonState) -> bool:
+    """Whether a slot can be written without running code of the user's."""
+    place = guard.place
+    return (
+        isinstance(place, CellType) or type(place) in (dict, list)
+        or type(state.class_of.get(id(place))) is type
+        or isinstance(getattr(type(place), str(guard.key), None), MemberDescriptorType)
+    )  # fmt: skip
+
+
+def slot_key(leaf: Any) -> Any:
+    """What a program depends on of a value in a slot: of a tensor its type, strides and history; of
+    others all."""
+    if leaf.__class__ is Tensor:
+        if leaf._value is NO_ARRAY or leaf._leaf is not None or leaf.__dict__:
+            return None, id(leaf)
+        if leaf._value.__class__ is Var:  # computed by the call that is captured
+            return leaf._type, None, *((False, None) if leaf.requires_grad else ())
+        return key_of(leaf)
+    return key_of(leaf) if is_plain(leaf) else (None, id(leaf))

@@ -49,6 +49,10 @@ class Variant:
         self.numbers_token: object = None
         # When its calls are traced again.
         self.schedule = Schedule()
+        effects = captured.effects
+        makes_calls = effects is not None and bool(effects.calls or effects.outputs)
+        # Whether a call has arguments besides those given and in slots, or makes impure calls.
+        self.needs_more = makes_calls or bool(captured.bases)
 
     @property
     def nbytes(self) -> int:
@@ -81,6 +85,8 @@ class Variant:
     def accepts(self, tensors: Sequence[Tensor]) -> bool:
         """Whether the guards on the arguments hold."""
         for i, storage, address in self.captured.fixed:
+            if i >= len(tensors):  # drawn by an impure call, later
+                continue
             if tensors[i]._storage is not storage or address_of(tensors[i]._value) != address:
                 return False
         handles = self.captured.handles
@@ -95,6 +101,8 @@ class Variant:
         captured = self.captured
         if not (captured.overwritten or captured.written):
             return False
+        if len(tensors) < captured.arguments - len(captured.grad_inputs):
+            return False  # checked once the impure calls have returned the others
         # A gradient may be an input several times: by itself, and as what is overwritten.
         owners = {id(owner): owner for owner in captured.grad_inputs}
         inputs = [*tensors, *(owner._grad for owner in captured.grad_inputs)]
@@ -105,7 +113,12 @@ class Variant:
             return True
         outside = {id(storage) for storage in self.storages}
         taken = [inputs[i]._storage for i in captured.overwritten]  # type: ignore[union-attr]
-        if any(ids.count(id(storage)) > 1 or id(storage) in outside for storage in taken):
+        # Arguments on a storage that is one itself are where they were in the traced call.
+        whole = {id(tensors[base.index]._storage) for base in captured.bases}
+        if any(
+            (ids.count(id(storage)) > 1 and id(storage) not in whole) or id(storage) in outside
+            for storage in taken
+        ):
             return True
         return shares_memory([*taken, *captured.written], [*given, *self.storages])
 
@@ -114,6 +127,52 @@ class Variant:
         or the numbers among the arguments hold anything that the program is not for."""
         effects = self.captured.effects
         return list(tensors) if effects is None else effects.read(tensors, numbers)
+
+    def completed(self, tensors: list[Tensor]) -> list[Tensor] | None:
+        """The tensors of a run, with whole storages; its impure calls are made, once
+        everything else allows it; ``None`` if the program is not for these."""
+        if not self.needs_more:
+            return tensors
+        effects = self.captured.effects
+        wholes = [base.tensor_for(tensors) for base in self.captured.bases]
+        if None in wholes:
+            return None
+        given: list[Any] | None = tensors
+        if effects is not None and (effects.calls or effects.outputs):
+            given = effects.draw(tensors)
+        if given is None:
+            return None
+        given = [*given, *wholes]
+        if len(given) == len(tensors):
+            return given
+        is_valid = self.accepts(given) and not self.aliases_written(given)
+        return given if is_valid else None
+
+    @property
+    def output_calls(self) -> int:
+        """The number of impure calls after a run."""
+        effects = self.captured.effects
+        return 0 if effects is None else len(effects.outputs)
+
+    @property
+    def outputs_made(self) -> int:
+        """How many of them were made for the present call."""
+        effects = self.captured.effects
+        return 0 if effects is None else effects.outputs_made
+
+    def skip_outputs(self) -> None:
+        """The impure calls after the next run were made while it was traced."""
+        effects = self.captured.effects
+        if effects is not None:
+            effects.outputs_made = len(effects.outputs)
+
+    def is_for_calls(self) -> bool:
+        """Whether the program is for what the impure calls of the present call have returned."""
+        effects = self.captured.effects
+        if effects is None or effects.log is None:
+            return True
+        with effects.log.closed():
+            return effects.expressions.evaluate()
 
     def complete(self, assembled: Any) -> Any:
         """Store the effects of a run; returns its result."""
@@ -124,6 +183,8 @@ class Variant:
         before = MUTATIONS.count
         if effects.store(values):
             self.guards.absorb_mutation(before)
+        if effects.outputs:
+            effects.emit(values)
         return result
 
     def run(self, tensors: list[Tensor]) -> Any:

@@ -29,8 +29,6 @@ class VaryingNumbers:
         self.fixed: dict[TreeSpec, set[int]] = {}
         self.last: dict[TreeSpec, dict[int, Any]] = {}
         self.is_off = False
-        # Whether functions of the module math are values to the function.
-        self.keeps_functions = False
 
     def positions(self, spec: TreeSpec, leaves: Sequence[Any]) -> list[int]:
         """The positions of leaves that are inputs of programs."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evergrad.compiler.frontend.effects import entries_of, is_writable
+from evergrad.compiler.frontend.effects import entries_of
 from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.compiler.frontend.places import StateGuard
 from evergrad.compiler.frontend.python_state import PythonState
-from evergrad.compiler.frontend.slots import ValueSlot
+from evergrad.compiler.frontend.slots import ValueSlot, is_writable
 from evergrad.core.python_numbers import NUMBERS
 
 

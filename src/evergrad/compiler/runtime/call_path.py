@@ -73,10 +73,20 @@ def make_fast_path(variant: Variant, call: PythonCall) -> FastPath:
         if schedule.calls >= schedule.due:
             if schedule.is_ready:  # to be traced again
                 return NOT_HANDLED
+            if variant.needs_more:
+                given = variant.completed(list(tensors))
+                if given is None:
+                    return NOT_HANDLED
+                tensors = given
             began = perf_counter()
             result = run(tensors)
             schedule.note_duration(perf_counter() - began)
             return result
+        if variant.needs_more:
+            given = variant.completed(list(tensors))
+            if given is None:
+                return NOT_HANDLED
+            tensors = given
         return run(tensors)
 
     return serve
@@ -100,7 +110,8 @@ def is_native_only(variant: Variant) -> bool:
     """Whether a call only runs the program and wraps its outputs (and gradients) as tensors."""
     found = variant.captured
     of_arguments = [owner for owner, _ in found.grads if isinstance(owner, int)]
-    unusual = (found.derivative, found.grad_inputs, found.overwritten, of_arguments, found.effects)
+    unusual = (found.derivative, found.grad_inputs, found.overwritten, of_arguments, found.effects,
+               found.bases)  # fmt: skip
     return not (any(unusual) or variant.check_finite)
 
 

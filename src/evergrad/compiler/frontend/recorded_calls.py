@@ -1,0 +1,620 @@
+"""Calls of impure functions as parts of a program: repeated at every call of it, in their order.
+
+While a call is traced, the places of impure functions, iterators and sources of random numbers
+(:mod:`.impure`) hold stand-ins, which make the call and record it. Where the function uses what is
+returned, the program makes the call before its run: a number is a run-time number, a tensor an
+argument, anything else a guard. Guards and calls are checked and made in the order in which the
+function did, so that a guard which fails has made exactly the calls that Python would have made;
+these results are used by the next program that is tried, or by Python (:class:`CallLog`). What only
+has output (``print``, ``warnings.warn``) is called after the run.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from evergrad.compiler.frontend import impure
+from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorder
+from evergrad.compiler.frontend.arguments import PythonCall, key_of
+from evergrad.compiler.frontend.impure import is_stand_in
+from evergrad.compiler.frontend.number_functions import BUILTINS, OF_SCHEDULES, NumberFunction
+from evergrad.compiler.frontend.places import StateGuard, is_plain, read_slot
+from evergrad.compiler.frontend.slots import ValueSlot, is_writable, slot_key
+from evergrad.core.functionalize import SymbolicNumber, functionalizing_trace
+from evergrad.core.python_numbers import (
+    DeferredNumber,
+    Expression,
+    PythonNumber,
+    constant,
+    exactly,
+    is_input,
+    value_of,
+)
+from evergrad.core.state import using
+from evergrad.core.tensor import Tensor
+from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
+
+if TYPE_CHECKING:
+    from evergrad.compiler.frontend.number_slots import Installed
+    from evergrad.compiler.frontend.python_state import PythonState
+    from evergrad.compiler.frontend.session import Session
+
+
+class Performed:
+    """An impure call that was made, with what it returned or raised."""
+
+    __slots__ = ("error", "function", "value")
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.value: Any = None
+        self.error: Exception | None = None
+
+
+class CallLog:
+    """The impure calls that were made for the present call of a compiled function, in order. A
+    program or a session that is tried after another one gets their results again."""
+
+    def __init__(self) -> None:
+        self.made: list[Performed] = []
+        self.position = 0
+        self.is_closed = False
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Make no further calls meanwhile."""
+        self.rewind()
+        self.is_closed = True
+        try:
+            yield
+        finally:
+            self.is_closed = False
+
+    def has_more(self) -> bool:
+        """Whether there are calls that were made before."""
+        return self.position < len(self.made)
+
+    def containers(self) -> list[Any]:
+        """The containers of which methods were called."""
+        found = [getattr(made.function, "__self__", None) for made in self.made]
+        return [held for held in found if type(held) in APPENDABLE]
+
+    def rewind(self) -> None:
+        self.position = 0
+
+    def clear(self) -> None:
+        self.made, self.position = [], 0
+
+    def perform(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Performed:
+        """Make the next call, unless it was made already."""
+        if self.is_closed and self.position >= len(self.made):
+            return _NOT_MADE
+        if self.position < len(self.made):
+            found = self.made[self.position]
+            if found.function == function:
+                self.position += 1
+                return found
+            del self.made[self.position :]  # another thread has changed what the function reads
+        found = Performed(function)
+        outer, self.made, self.position = (self.made, self.position), [], 0
+        try:
+            found.value = function(*args, **kwargs)
+        except Exception as error:
+            found.error = error
+        finally:
+            self.made, self.position = outer
+        self.made.append(found)
+        self.position += 1
+        return found
+
+
+_NOT_MADE = Performed(None)
+_NOT_MADE.error = RuntimeError("no further calls are made")
+
+
+class RecordedCall:
+    """A call that a program makes before its run. ``leaves`` are what it returned for this run."""
+
+    def __init__(
+        self, log: CallLog, function: Any, arguments: Arguments, performed: Performed, fresh: bool,
+        convert: Callable[[Any], Any] | None = None,
+    ) -> None:  # fmt: skip
+        """A list that is returned is ``fresh`` if nothing else refers to it; ``convert`` is applied
+        to what is returned."""
+        self.log = log
+        self.function = function
+        self.name = getattr(function, "__qualname__", "")
+        self.arguments = arguments
+        self.raises = type(performed.error)
+        self.is_flattened = fresh
+        self.convert = convert
+        self.leaves, self.spec = self.flattened(performed.value)
+        self.keys = [call_key(leaf) for leaf in self.leaves]
+        # What the keys identify by id.
+        self.kept = [leaf for leaf in self.leaves if is_object(leaf)]
+
+    def flattened(self, value: Any) -> tuple[list[Any], TreeSpec]:
+        if self.convert is not None:
+            value = self.convert(value)
+        if self.is_flattened and type(value) is list:
+            return tree_flatten(value, lambda node: node is not value)
+        return tree_flatten(value, lambda node: type(node) is not tuple)
+
+    def replay(self) -> bool:
+        """Make the call; whether it returns what the program is for."""
+        performed = self.log.perform(self.function, *self.arguments.values())
+        if type(performed.error) is not self.raises:
+            return False
+        leaves, spec = self.flattened(performed.value)
+        if spec != self.spec or len(leaves) != len(self.keys):
+            return False
+        for leaf, key in zip(leaves, self.keys):  # noqa: B905 - equal lengths
+            if leaf.__class__ is not key and call_key(leaf) != key:
+                return False
+        self.leaves = leaves
+        return True
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
+
+    def release(self) -> None:
+        """Drop what the call returned."""
+        self.leaves = []
+
+
+class Arguments:
+    """The arguments of a recorded call: values, or expressions of run-time numbers."""
+
+    def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        numbers = [v for v in (*args, *kwargs.values()) if type(v) is PythonNumber]
+        self.args = [value_of(v) for v in args]
+        self.kwargs = {key: value_of(v) for key, v in kwargs.items()}
+        self.expressions: list[Expression] = []
+        self.of_kwargs: dict[str, Expression] = {}
+        if numbers:
+            self.expressions = [_expression(v) for v in args]
+            self.of_kwargs = {key: _expression(v) for key, v in kwargs.items()}
+
+    def values(self) -> tuple[list[Any], dict[str, Any]]:
+        if not self.expressions and not self.of_kwargs:
+            return self.args, self.kwargs
+        kwargs = {key: expression() for key, expression in self.of_kwargs.items()}
+        return [expression() for expression in self.expressions], kwargs
+
+
+def _expression(value: Any) -> Expression:
+    return value.expression if type(value) is PythonNumber else constant(value)
+
+
+def call_key(leaf: Any) -> Any:
+    """What a program depends on of a value that a call returns: of a number its type, of a tensor
+    type, strides and history, of plain values all, of others the identity."""
+    if leaf.__class__ in (int, float):
+        return leaf.__class__
+    if isinstance(leaf, Tensor):
+        return slot_key(leaf)
+    return key_of(leaf) if is_plain(leaf) else (None, id(leaf))
+
+
+def is_object(leaf: Any) -> bool:
+    return not isinstance(leaf, Tensor) and not is_plain(leaf)
+
+
+class RecordedOutput:
+    """A call that a program makes after its run. ``given`` are its arguments in the traced call,
+    which are results of the program."""
+
+    def __init__(
+        self, function: Any, args: Sequence[Any], kwargs: dict[str, Any],
+        is_ready: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self.function = function
+        self.name = function.__name__
+        self.given: Any = (list(args), dict(kwargs))
+        # Whether the call would run no code of the user's, and not fail.
+        self.is_ready = is_ready
+
+    def perform(self, given: Any) -> None:
+        args, kwargs = given
+        self.function(*args, **kwargs)
+
+
+class CallRecorder:
+    """The impure calls of one session. ``refusal`` is why they are no part of a program."""
+
+    def __init__(self, session: Session | None, state: PythonState, log: CallLog) -> None:
+        """Without a session the results that are known are used again, and nothing is recorded."""
+        self.session = session
+        self.state = state
+        self.log = log
+        self.calls: list[RecordedCall] = []
+        self.outputs: list[RecordedOutput] = []
+        self.refusal: str | None = None
+        # How many of the calls with output were made before.
+        self.outputs_made = 0
+        self.installed: Installed | None = None
+        self.filters = warnings.filters
+        self.show = _show()
+        # The containers that calls have read.
+        self.read: list[Any] = []
+        self.stand_ins: list[weakref.ref[Any]] = []
+        self.slots: list[tuple[ValueSlot, Any]] = []
+        # The names among the slots that were not there before.
+        self.added: list[tuple[Any, Any]] = []
+        log.rewind()
+
+    def install(self) -> None:
+        """Let the places of impure functions and objects hold stand-ins."""
+        made: dict[int, Any] = {}
+        for guard in self.state.replayable:
+            if not is_writable(guard, self.state):
+                self.state.give_up(f"{guard.name} is called")
+                continue
+            slot = ValueSlot(guard, guard.key, guard.value, self.state)
+            value = made.setdefault(id(guard.value), stand_in(guard.value, self))
+            slot.write(value)
+            self.slots.append((slot, value))
+
+    def install_number_functions(self) -> None:
+        """Let the names of functions of numbers refer to stand-ins."""
+        for guard in self.state.number_functions:
+            if is_writable(guard, self.state):
+                self.put(guard.place, guard.key, guard.value)
+        if self.state.has_schedule:
+            for name in OF_SCHEDULES:
+                self.put(vars(math), name, getattr(math, name))
+        for table, name in self.state.builtin_calls():
+            self.put(table, name, BUILTINS[name], is_new=True)
+
+    def put(self, place: Any, key: Any, function: Any, is_new: bool = False) -> None:
+        if is_stand_in(read_slot(place, key)):
+            return
+        slot = ValueSlot(StateGuard(str(key), place, key, function), key, function, self.state)
+        value = NumberFunction(function, self)
+        slot.write(value)
+        self.slots.append((slot, value))
+        if is_new:
+            self.added.append((place, key))
+
+    def remove(self) -> None:
+        """Let the places hold what they held, unless the function has put anything else there."""
+        slots, self.slots = self.slots, []
+        added = {(id(place), key) for place, key in self.added}
+        for slot, value in slots:
+            value.recorder = None
+            if slot.read() is value:
+                slot.write(value.held)
+                if (id(slot.place), slot.key) in added:
+                    del slot.place[slot.key]
+        del slots
+
+    def discard(self) -> None:
+        """Drop what was recorded: the call is no program."""
+        self.calls, self.outputs = [], []
+
+    def keeps_stand_ins(self) -> bool:
+        """Whether Python keeps a stand-in, after they were removed."""
+        return any(reference() is not None for reference in self.stand_ins)
+
+    def is_recording(self) -> bool:
+        return functionalizing_trace() is self.session
+
+    def refuse(self, reason: str, is_lasting: bool = True) -> None:
+        """Note that this call is no program; unless that is lasting, the next one may be."""
+        if self.refusal is None:
+            self.refusal = reason
+            if self.session is not None and not is_lasting:
+                self.session.is_passing = True
+
+    def check(self) -> None:
+        """Refuse, at the end of the function, if anything happened that was not recorded."""
+        changed = {id(guard.place) for guard in self.state.changed()} if self.read else set()
+        if any(id(container) in changed for container in self.read):
+            self.refuse("what is drawn from is changed by the function itself")
+
+    # -- calls whose results are used -------------------------------------------------------------
+
+    def call(
+        self, function: Any, args: Sequence[Any], kwargs: dict[str, Any],
+        convert: Callable[[Any], Any] | None = None,
+    ) -> Any:  # fmt: skip
+        """Make a call and record it; returns what the traced function gets."""
+        name = getattr(function, "__name__", "next")
+        args, kwargs = self.plain(args), dict(zip(kwargs, self.plain(kwargs.values()), strict=True))
+        if not all(map(self.is_constant, (*args, *kwargs.values()))):
+            self.refuse(f"{name}() is called with what differs from call to call")
+        if self.session is not None and impure.is_clock(function) and self.session.equations:
+            self.refuse(f"{name}() is called after operations")
+        is_draw = impure.is_draw(function)
+        if is_draw and self.state.drew_random_numbers():
+            self.refuse("random numbers of Python or NumPy are drawn by a library")
+        self.read += [held for held in (*args, *kwargs.values()) if isinstance(held, (list, dict))]
+        arguments = Arguments(args, kwargs)
+        with using(trace=None):
+            made = self.log.perform(function, arguments.args, arguments.kwargs)
+        if is_draw:
+            self.state.note_random_states()
+        if self.refusal is None and type(made.error) not in (type(None), StopIteration):
+            self.refuse(f"{name}() raises an exception")
+        if self.refusal is None:
+            fresh = is_draw and name in impure.RETURNS_NEW_LIST
+            found = RecordedCall(self.log, function, arguments, made, fresh, convert)
+            if all(map(self.is_usable, found.leaves)):
+                return self.record(found, made)
+            self.refuse(f"{name}() returns a {type(made.value).__name__}")
+        if made.error is not None:
+            raise made.error
+        return made.value if convert is None else convert(made.value)
+
+    def plain(self, values: Any) -> list[Any]:
+        """Arguments without stand-ins and symbolic numbers, which are read."""
+        found = []
+        for value in values:
+            if type(value) in (RecordedIterator, RecordedSource):
+                self.refuse("an iterator is an argument of an impure function")
+                value = value.held
+            elif type(value) is AppendRecorder:
+                value = value.container()
+            elif type(value) in (SymbolicNumber, DeferredNumber):
+                value = value.read()
+            found.append(value)
+        return found
+
+    def is_constant(self, value: Any) -> bool:
+        """Whether an argument is the same at each call for which the guards hold."""
+        if type(value) is PythonNumber or is_plain(value) or id(value) in self.state.seen:
+            return True
+        if type(value) in (list, tuple):
+            return all(is_plain(member) or id(member) in self.state.seen for member in value)
+        return False
+
+    def is_usable(self, leaf: Any) -> bool:
+        if isinstance(leaf, Tensor):
+            return slot_key(leaf)[0] is not None
+        if type(leaf) in (PythonNumber, SymbolicNumber, DeferredNumber):
+            return False  # that the function has put into a container
+        return is_plain(leaf) or id(leaf) in self.state.seen
+
+    def record(self, found: RecordedCall, made: Performed) -> Any:
+        assert self.session is not None
+        table = self.session.expressions
+        number = frozenset([("call", len(self.calls))])
+        self.calls.append(found)
+        table.guard(found.replay, True)
+        if made.error is not None:
+            raise made.error
+        leaves: list[Any] = []
+        for index, (leaf, key) in enumerate(zip(found.leaves, found.keys, strict=True)):
+            if key in (int, float):
+                leaf = PythonNumber(self.session, table, leaf, _leaf_of(found, index), number)
+            elif leaf is not None and not isinstance(leaf, Tensor):
+                table.exact.append((exactly(leaf) if is_plain(leaf) else id(leaf), number))
+            leaves.append(leaf)
+        return tree_unflatten(leaves, found.spec)
+
+    def flush_recorders(self, iterator: Any) -> None:
+        """Let an iterator see what was appended to the containers that it iterates over."""
+        containers = impure.containers_of(iterator) or []
+        self.read += containers
+        for recorder in () if self.installed is None else self.installed.recorders.values():
+            if any(recorder.held is container for container in containers):
+                recorder.container()
+
+    # -- calls with output ------------------------------------------------------------------------
+
+    def output(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Print, and record it."""
+        if self.is_made():
+            return
+        plain = list(map(_shown, args))
+        if not all(map(_is_printable, (*plain, *kwargs.values()))):
+            self.refuse(f"print() is called with a {_kind_of(plain)}")
+        elif kwargs.get("file") is not None:
+            self.refuse("print() is called with a file")
+        elif not _stdout_is_plain():
+            self.refuse("print() writes to an object of the user's", is_lasting=False)
+        else:
+            given = [
+                value if type(value) is not SymbolicNumber or is_input(value) else shown
+                for value, shown in zip(args, plain, strict=True)
+            ]
+            self.outputs.append(RecordedOutput(impure.PRINT, given, kwargs, _stdout_is_plain))
+        impure.PRINT(*plain, **kwargs)
+
+    def is_made(self) -> bool:
+        """Whether the next call with output was made before."""
+        self.outputs_made -= 1
+        return self.outputs_made >= 0
+
+    def warn(
+        self, message: Any, category: Any = None, stacklevel: int = 1, source: Any = None,
+        **others: Any,
+    ) -> None:  # fmt: skip
+        """Warn, and record it with the place that it is attributed to."""
+        if self.is_made():
+            return
+        kind = UserWarning if category is None else category
+        frame = impure.frame_of_warning(stacklevel, _ROOT)
+        is_local = warnings.filters is not self.filters
+        if type(message) is not str or source is not None or others or not isinstance(kind, type):
+            self.refuse("warn() is called with what is no text")
+        elif is_local:
+            action = impure.action_of(kind, warnings.filters)
+            if action != "ignore" and (action != "always" or _show() == self.show):
+                self.refuse("warn() is called under filters of the function")
+        elif frame is None:
+            self.refuse("warn() names the caller of the function")
+        elif _show() != self.show or not _shows_plainly():
+            self.refuse("warn() calls a function of the user's", is_lasting=False)
+        else:
+            names = frame.f_globals
+            place = (frame.f_code.co_filename, frame.f_lineno, names.get("__name__") or "<string>")
+            registry = names.setdefault("__warningregistry__", {})
+            given = (message, kind, *place, registry)
+            del frame
+
+            def is_ready() -> bool:
+                return impure.action_of(kind, warnings.filters) != "error" and _shows_plainly()
+
+            if not is_ready():
+                self.refuse("warn() may raise an exception", is_lasting=False)
+            else:
+                function = _warning(given)
+                self.outputs.append(RecordedOutput(function, (), {}, is_ready))
+        impure.WARN(message, category, stacklevel + 2, source, **others)
+
+
+def _warning(given: tuple[Any, ...]) -> Callable[[], None]:
+    return lambda: warnings.warn_explicit(*given)
+
+
+def _leaf_of(call: RecordedCall, index: int) -> Expression:
+    return lambda: call.leaves[index]
+
+
+def _is_printable(value: Any) -> bool:
+    if type(value) in (list, tuple):
+        return all(map(_is_printable, value))
+    return is_plain(value)
+
+
+def _shown(value: Any) -> Any:
+    """What is printed of a number; inputs of the program are not read by that."""
+    if type(value) is SymbolicNumber:
+        return value.value if is_input(value) else value.read()
+    return value.read() if type(value) is DeferredNumber else value_of(value)
+
+
+def _kind_of(values: Sequence[Any]) -> str:
+    return next((type(v).__name__ for v in values if not _is_printable(v)), "value")
+
+
+def _stdout_is_plain() -> bool:
+    return impure.stream_is_plain(sys.stdout)
+
+
+def _show() -> Any:
+    return warnings.showwarning, getattr(warnings, "_showwarnmsg_impl", None)
+
+
+def _shows_plainly() -> bool:
+    """Whether a warning that is shown runs no code of the user's: it is written to the standard
+    error, or put into a list."""
+    module: Any = warnings
+    if warnings.showwarning is not module._showwarning_orig:
+        return False
+    shows = module._showwarnmsg_impl
+    if isinstance(shows, FunctionType):
+        return shows.__module__ == "warnings" and impure.stream_is_plain(sys.stderr)
+    return type(shows.__self__) is list
+
+
+_ROOT = PythonCall.on_session.__code__
+
+
+# -- stand-ins ----------------------------------------------------------------------------------
+
+
+class RecordedFunction(impure.StandIn):
+    """Replaces an impure function while a session runs; for other threads it is that function."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        recorder = self.recorder
+        if recorder is None or not recorder.is_recording():
+            return self.held(*args, **kwargs)
+        if self.held is impure.PRINT:
+            return recorder.output(args, kwargs)
+        return recorder.call(self.held, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.held, name)
+
+    def __reduce__(self) -> Any:
+        return self.held.__reduce__()
+
+
+class RecordedWarn(RecordedFunction):
+    """Replaces ``warnings.warn``."""
+
+    __slots__ = ()
+
+    def __call__(
+        self, message: Any, category: Any = None, stacklevel: int = 1, source: Any = None,
+        **others: Any,
+    ) -> Any:  # fmt: skip
+        recorder = self.recorder
+        if recorder is None or not recorder.is_recording():
+            return self.held(message, category, stacklevel + 1, source, **others)
+        return recorder.warn(message, category, stacklevel, source, **others)
+
+
+class RecordedSource(impure.StandIn):
+    """Replaces a source of random numbers."""
+
+    __slots__ = ()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self.held)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.held, name)
+        recorder = self.recorder
+        if recorder is None or not impure.is_method(name):
+            return found
+        return RecordedFunction(found, recorder)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.held.__reduce_ex__(protocol)
+
+
+class RecordedIterator(impure.StandIn):
+    """Replaces an iterator."""
+
+    __slots__ = ()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self.held)
+
+    def __iter__(self) -> RecordedIterator:
+        return self
+
+    def __next__(self) -> Any:
+        recorder = self.recorder
+        if recorder is None or not recorder.is_recording():
+            return next(self.held)
+        recorder.flush_recorders(self.held)
+        return recorder.call(self.held.__next__, (), {})
+
+    def __getattr__(self, name: str) -> Any:
+        if self.recorder is not None:
+            self.recorder.refuse(f"the method {name} of an iterator is used")
+        return getattr(self.held, name)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.recorder is not None:
+            self.recorder.refuse("an iterator is copied")
+        return self.held.__reduce_ex__(protocol)
+
+
+def stand_in(value: Any, recorder: CallRecorder) -> Any:
+    """The stand-in for an impure function or object."""
+    if value is impure.WARN:
+        return RecordedWarn(value, recorder)
+    kind: Any = RecordedIterator
+    if impure.is_function(value):
+        kind = RecordedFunction
+    elif impure.is_source(value):
+        kind = RecordedSource
+    return kind(value, recorder)
