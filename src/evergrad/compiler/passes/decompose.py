@@ -11,16 +11,18 @@ import numpy as np
 from evergrad.compiler.kernels.gemm.select import needs_copy
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
-from evergrad.core.op import Op
+from evergrad.core.op import TABLE, Op
 from evergrad.core.shapes import reduced_shape
 from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.check import require
 from evergrad.ops.rows.conv import CONV_WEIGHT
+from evergrad.ops.rows.creation.constants import full
 from evergrad.ops.rows.elementwise.basic import CLONE, POW, exp, log, sqrt, where
 from evergrad.ops.rows.elementwise.logic import isfinite
 from evergrad.ops.rows.matmul import ADD_PRODUCT, LINEAR, MATMUL
 from evergrad.ops.rows.movement.views import RESHAPE, reshape
 from evergrad.ops.rows.pool.geometry import Windows
-from evergrad.ops.rows.reduce.extrema import amax
+from evergrad.ops.rows.reduce.extrema import ARGMAX, ARGMIN, amax
 from evergrad.ops.rows.reduce.scan import LOGCUMSUMEXP, before, cummax, recur
 from evergrad.ops.rows.reduce.softmax import LOG_SOFTMAX, SOFTMAX
 from evergrad.ops.rows.reduce.sums import ALL, ANY, LOGSUMEXP, MEAN, count_of
@@ -33,6 +35,7 @@ DECOMPOSITIONS: dict[Op, Rule] = {}
 
 _WIDE = (dtypes.float32, dtypes.float64)
 _NARROW = (dtypes.bfloat16, dtypes.float16)
+_BY_ZERO = "ZeroDivisionError: integer division or modulo by zero"
 
 
 def decomposition(row: Op) -> Callable[[Rule], Rule]:
@@ -166,6 +169,36 @@ def _pow(x: Any, exponent: Any) -> Any:
     if exponent == 2:
         return x * x
     return sqrt(x) if exponent == 0.5 else None
+
+
+def _integer_division(x: Any, y: Any) -> None:
+    """Unchanged, after a check of the divisors of integers, which native code does not make."""
+    types = [a.dtype for a in (x, y) if isinstance(a, Tensor)]
+    if not isinstance(y, Tensor):
+        if y == 0 and not any(t.is_floating_point for t in types):
+            require(full((), False, dtype=dtypes.bool_), RuntimeError, lambda: _BY_ZERO)
+    elif not any(t.is_floating_point for t in types) and not isinstance(x, float):
+        require(y != 0, RuntimeError, lambda: _BY_ZERO)
+
+
+for _name in ("floor_divide", "trunc_divide", "remainder", "fmod"):
+    DECOMPOSITIONS[TABLE[_name]] = _integer_division
+
+
+def _wide_positions(row: Op) -> Rule:
+    """Of narrow types: in the wider types of the kernels, which have the same order."""
+
+    def rule(x: Tensor, dim: int) -> Any:
+        if x.dtype in (*_WIDE, dtypes.int64) or x.dtype.is_complex:
+            return None
+        wide = dtypes.float32 if x.dtype.is_floating_point else dtypes.int64
+        return bind(row, cast(x, wide), dim=dim)
+
+    return rule
+
+
+for _row in (ARGMAX, ARGMIN):
+    DECOMPOSITIONS[_row] = _wide_positions(_row)
 
 
 def _as_product(row: Op) -> Rule:
