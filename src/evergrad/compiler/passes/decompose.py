@@ -20,7 +20,7 @@ from evergrad.ops.rows.creation.constants import full
 from evergrad.ops.rows.elementwise.basic import CLONE, POW, exp, log, sqrt, where
 from evergrad.ops.rows.elementwise.logic import isfinite
 from evergrad.ops.rows.matmul import ADD_PRODUCT, LINEAR, MATMUL
-from evergrad.ops.rows.movement.views import RESHAPE, reshape
+from evergrad.ops.rows.movement.views import RESHAPE, reshape, transpose
 from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.ops.rows.reduce.extrema import ARGMAX, ARGMIN, amax
 from evergrad.ops.rows.reduce.scan import LOGCUMSUMEXP, before, cummax, recur
@@ -212,6 +212,8 @@ def _as_product(row: Op) -> Rule:
         if a.dtype in _NARROW and a.numel() and b.numel():
             wide = [cast(x, dtypes.float32) for x in (a, b)]
             return cast(bind(row, *wide), a.dtype)
+        if row is LINEAR and a.dtype.category <= dtypes.INTEGRAL:
+            return bind(MATMUL, a, transpose(b, 0, 1)) if a.ndim > 1 else None
         if not (needs_copy(a._value) or needs_copy(b._value)):
             return None
         copies = [bind(CLONE, x) if needs_copy(x._value) else x for x in (a, b)]

@@ -13,6 +13,7 @@ from evergrad.compiler.codegen.ir_builder import is_native, vector_for
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.blocked import blocked_kernel, packing_kernel
 from evergrad.compiler.kernels.gemm.epilogue import DeferredProduct
+from evergrad.compiler.kernels.gemm.integers import lower_integer_product
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
 from evergrad.compiler.kernels.gemm.openblas import NAMES, blas_kernel
 from evergrad.compiler.kernels.gemm.problem import BATCH_DIMS, Product, as_matrix
@@ -214,7 +215,7 @@ def lower_product(lowering: Lowering, eqn: Equation) -> bool:
     out = eqn.outs[0]
     product = product_of(eqn, a.layout, b.layout)
     if product is None:
-        return False
+        return eqn.op is MATMUL and lower_integer_product(lowering, eqn)
     label = f"{eqn.op.name} {product.m}x{product.n}x{product.k}"
     if _defer_to_epilogue(lowering, label, product, eqn):
         return True
