@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler.kernels.gemm.select import needs_copy
+from evergrad.compiler.kernels.gemm.select import (
+    is_dot_product,
+    needs_copy,
+    product_of_layouts,
+)
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.op import TABLE, Op
@@ -201,6 +205,14 @@ for _row in (ARGMAX, ARGMIN):
     DECOMPOSITIONS[_row] = _wide_positions(_row)
 
 
+def _is_dot_product(row: Op, a: Tensor, b: Tensor) -> bool:
+    if a.dtype is not dtypes.bfloat16:
+        return False
+    layouts = a.layout_array(), b.layout_array()
+    out = row.type(a._type, b._type).shape
+    return is_dot_product(product_of_layouts(row, *layouts, out), a.dtype)
+
+
 def _as_product(row: Op) -> Rule:
     """A product of what GEMM can take: operands with other strides are copied, those of 16 bits
     are cast to float32. An outer product (the weight gradient of a batch of one) is a loop, which
@@ -209,6 +221,8 @@ def _as_product(row: Op) -> Rule:
     def rule(a: Tensor, b: Tensor) -> Any:
         if row is MATMUL and min(a.ndim, b.ndim) > 1 and a._type.shape[-1] == 1:
             return a * b
+        if _is_dot_product(row, a, b):
+            return None
         if a.dtype in _NARROW and a.numel() and b.numel():
             wide = [cast(x, dtypes.float32) for x in (a, b)]
             return cast(bind(row, *wide), a.dtype)

@@ -1,8 +1,8 @@
 """Matrix products of integers: rows of the left factor times vectors of the right one.
 
 Sums wrap around, so their order does not matter. Elements of 8 bits are multiplied as 16 bits, for
-which there are vector products. A chunk is some blocks of rows; columns are outermost in a block, so
-that those of the right factor stay in cache.
+which there are vector products. A chunk is some blocks of rows; columns are outermost in a block:
+those of the right factor stay in cache.
 """
 
 from __future__ import annotations
