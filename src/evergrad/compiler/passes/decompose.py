@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.compiler.kernels.gemm.rows import WIDE_MATMUL
 from evergrad.compiler.kernels.gemm.select import (
     is_dot_product,
     needs_copy,
@@ -243,9 +244,13 @@ for _row in (MATMUL, LINEAR):
 @decomposition(ADD_PRODUCT)
 def _add_product(addend: Tensor, a: Tensor, b: Tensor, *, beta: float, alpha: float) -> Any:
     kind = a.dtype if a.dtype in _NARROW else None
-    if kind is not None:
+    if _is_dot_product(MATMUL, a, b):
+        addend, product = cast(addend, dtypes.float32), bind(WIDE_MATMUL, a, b)
+    elif kind is not None:
         addend, a, b = (cast(x, dtypes.float32) for x in (addend, a, b))
-    product = a @ b
+        product = a @ b
+    else:
+        product = a @ b
     scaled = product if alpha == 1 else product * alpha
     total = scaled + (addend if beta == 1 else addend * beta)
     return total if kind is None else cast(total, kind)

@@ -38,7 +38,7 @@ _DOT = 'asm "vdpbf16ps $2, $1, $0", "=v,v,v,0"'
 
 
 def is_dot_product(product: Product | None, found: Any) -> bool:
-    """Whether the kernel below is the fastest for a product."""
+    """Whether the kernel below is the fastest for a product of factors of a type."""
     if product is None or found is not dtypes.bfloat16 or not has_bfloat16_dots():
         return False
     is_large = min(product.m, product.n, product.k) >= _LEAST and product.k <= _LONGEST
@@ -69,7 +69,8 @@ def add_dot_product(
     numbers = _Numbers(
         items, per_chunk, blocks, product.m, product.n, pairs, row_stride, pair_stride, leading
     )
-    kernel = with_numbers(_product_ir(), numbers, (), -(-items // per_chunk))
+    is_rounded = out.type.dtype is dtypes.bfloat16
+    kernel = with_numbers(_product_ir(is_rounded), numbers, (), -(-items // per_chunk))
     lowering.add_kernel(label, kernel, [left, packed], [out], product.work // 16)
 
 
@@ -189,9 +190,28 @@ class _Numbers(NamedTuple):
     leading: int  # elements from row to row of the result
 
 
+class _ProductBuilder(KernelBuilder):
+    """A product that is stored in float32, or rounded to bfloat16."""
+
+    def __init__(self, is_rounded: bool) -> None:
+        super().__init__(_FLOATS, ("a", "b", "out"), _Numbers._fields)
+        self.stored = Vector("i16", _LANES, 2) if is_rounded else _FLOATS
+
+    def put(self, value: str, element: str, mask: str | None) -> None:
+        """Store a vector of results from an element of the result on."""
+        stored = self.stored
+        address = self.op(f"getelementptr {stored.element}, ptr {self['out']}, i64 {element}")
+        if stored is not _FLOATS:
+            value = _rounded(self, value)
+        if mask is None:
+            self.do(f"store {stored.type} {value}, ptr {address}, align {stored.size}")
+        else:
+            self.store_masked(value, address, mask, stored)
+
+
 @cache
-def _product_ir() -> Kernel:
-    ir = KernelBuilder(_FLOATS, ("a", "b", "out"), _Numbers._fields)
+def _product_ir(is_rounded: bool) -> Kernel:
+    ir = _ProductBuilder(is_rounded)
     first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
     with ir.loop(last, first=first) as item:
         panel, block = ir.split(item, ir["blocks"])
@@ -211,7 +231,7 @@ def _product_ir() -> Kernel:
 
 
 def _rows_of_tiles(
-    ir: KernelBuilder, b: str, top: str, bottom: str, column: str, vectors: int, mask: str | None
+    ir: _ProductBuilder, b: str, top: str, bottom: str, column: str, vectors: int, mask: str | None
 ) -> None:
     rest = ir.op(f"urem i64 {ir.sub(bottom, top)}, {_ROWS}")
     whole = ir.sub(bottom, rest)
@@ -221,7 +241,7 @@ def _rows_of_tiles(
 
 
 def _tile(
-    ir: KernelBuilder, b: str, row: str, column: str, rows: int, vectors: int, mask: str | None
+    ir: _ProductBuilder, b: str, row: str, column: str, rows: int, vectors: int, mask: str | None
 ) -> None:
     words, floats = _WORDS.type, _FLOATS.type
     starts = [
@@ -246,13 +266,12 @@ def _tile(
     for r in range(rows):
         target = ir.add(ir.mul(ir.add(row, r), ir["leading"]), column)
         for v in range(vectors):
-            address = ir.op(f"getelementptr i16, ptr {ir['out']}, i64 {ir.add(target, v * _LANES)}")
-            _store_rounded(ir, carried.values[r * vectors + v], address, mask)
+            ir.put(carried.values[r * vectors + v], ir.add(target, v * _LANES), mask)
 
 
-def _store_rounded(ir: KernelBuilder, value: str, address: str, mask: str | None) -> None:
+def _rounded(ir: KernelBuilder, value: str) -> str:
     """Round to nearest, ties to even; NaN stays NaN."""
-    words, halves = _WORDS.type, Vector("i16", _LANES, 2)
+    words = _WORDS.type
 
     def number(n: int) -> str:
         return ir.splat(str(n), "i32")
@@ -264,8 +283,4 @@ def _store_rounded(ir: KernelBuilder, value: str, address: str, mask: str | None
     is_nan = ir.op(f"fcmp uno {_FLOATS.type} {value}, {value}")
     chosen = ir.op(f"select {_WORDS.of('i1')} {is_nan}, {words} {number(2143289344)}, {words} {up}")
     moved = ir.op(f"lshr {words} {chosen}, {number(16)}")
-    narrow = ir.op(f"trunc {words} {moved} to {halves.type}")
-    if mask is None:
-        ir.do(f"store {halves.type} {narrow}, ptr {address}, align 2")
-    else:
-        ir.store_masked(narrow, address, mask, halves)
+    return ir.op(f"trunc {words} {moved} to {_WORDS.of('i16')}")

@@ -18,7 +18,7 @@ from evergrad.compiler.kernels.gemm.integers import lower_integer_product
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
 from evergrad.compiler.kernels.gemm.openblas import NAMES, blas_kernel
 from evergrad.compiler.kernels.gemm.problem import BATCH_DIMS, Product, as_matrix
-from evergrad.compiler.kernels.gemm.rows import WIDENED_LINEAR
+from evergrad.compiler.kernels.gemm.rows import WIDE_MATMUL, WIDENED_LINEAR
 from evergrad.compiler.kernels.gemm.skinny import MOST_ROWS, skinny_kernel, widening_kernel
 from evergrad.compiler.kernels.gemm.small import small_kernel, stays_in_cache
 from evergrad.compiler.kernels.gemm.tiling import Tiling, row_tiling_of, tiling_of
@@ -237,11 +237,13 @@ def lower_product(lowering: Lowering, eqn: Equation) -> bool:
     return True
 
 
+@lowers(WIDE_MATMUL)
 def _lower_dot_product(lowering: Lowering, eqn: Equation) -> bool:
     """Lower a product of bfloat16 that was not decomposed."""
     (a, b), (out,) = eqn.args, eqn.outs
-    product = product_of_layouts(eqn.op, a.layout, b.layout, out.type.shape)
-    if product is None or not is_dot_product(product, out.type.dtype):
+    row = MATMUL if eqn.op is WIDE_MATMUL else eqn.op
+    product = product_of_layouts(row, a.layout, b.layout, out.type.shape)
+    if product is None or not is_dot_product(product, a.type.dtype):
         return False
     label = f"{eqn.op.name} {product.m}x{product.n}x{product.k}"
     place = lowering.buffer_view(out)
