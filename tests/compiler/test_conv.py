@@ -436,15 +436,10 @@ def test_second_order() -> None:
     check(function, normal((2, 3, 11, 11), eg.float64), normal((4, 3, 3, 3), eg.float64, 1))
 
 
-@pytest.mark.parametrize("shape", [(0, 3, 5, 5), (2, 3, 5, 5)])
-def test_what_has_no_kernel_runs_in_numpy(shape: tuple[int, ...]) -> None:
-    x = normal(shape, eg.float64)
-    w = normal((4, 3, 3, 3), eg.float64, 1)
-    if x.numel():
-        x, w = x.reshape(2, 1, 3, 5, 5), w.reshape(4, 1, 3, 3, 3)
-    convolution = F.conv3d if x.numel() else F.conv2d
-    compiled = eg.compile(convolution)
-    assert_alike(compiled(x, w), convolution(x, w))
+def test_what_has_no_kernel_runs_in_numpy() -> None:
+    x, w = normal((0, 3, 5, 5), eg.float64), normal((4, 3, 3, 3), eg.float64, 1)
+    compiled = eg.compile(F.conv2d)
+    assert_alike(compiled(x, w), F.conv2d(x, w))
     assert numpy_calls(compiled) == ["call conv"]
 
 

@@ -86,10 +86,12 @@ def test_draws_between_numpy_calls(algorithm: str) -> None:
     def mixed(x: Any) -> Any:
         once = F.dropout(x, 0.3)
         noise = eg.randn(5)
-        return F.dropout(once, 0.5), noise, eg.rand(7)
+        counts = eg.poisson(x.abs())
+        return F.dropout(once, 0.5), noise, counts, eg.rand(7), eg.randn(3)
 
     compiled = assert_same(mixed, algorithm, eg.tensor(normal(4, 9)))
-    assert "call normal" in labels(compiled)
+    assert "call poisson" in labels(compiled)
+    assert ("call normal" in labels(compiled)) == (algorithm == "philox")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

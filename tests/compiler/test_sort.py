@@ -14,8 +14,8 @@ from evergrad.ops.rows.reduce.counting import FIRST_OF_SAME
 
 pytestmark = pytest.mark.usefixtures("made_anew")
 DTYPES = ["float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "uint8", "bool"]
-# Short lanes, their limit, and longer ones.
-EXTENTS = [1, 2, 96, 97, 700]
+# Tiny and short lanes, their limits, and longer ones.
+EXTENTS = [1, 2, 24, 96, 97, 700]
 
 
 def numbers(extent: int, dtype: str, *, distinct: bool = False) -> Any:
@@ -64,12 +64,14 @@ def test_topk(extent: int, k: int, dtype: str) -> None:
     assert_same(lambda x: (*x.topk(k), *x.topk(k, largest=False), *x.kthvalue(k)), x)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int64"])
-@pytest.mark.parametrize("extent, k", [(20, 6), (300, 20), (300, 120)])
-def test_topk_of_ties_takes_the_first(extent: int, k: int, dtype: str) -> None:
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64", "int32"])
+@pytest.mark.parametrize("extent, k", [(20, 6), (300, 20), (300, 120), (900, 60), (4001, 130)])
+def test_topk_of_ties_takes_the_first(extent: int, k: int, dtype: str, largest: bool) -> None:
     x = numbers(extent, dtype)
-    values, places = eg.compile(lambda x: tuple(x.topk(k)))(x)
-    ordered, order = x.sort(-1, descending=True, stable=True)
+    found = eg.compile(lambda x: tuple(x.topk(k, largest=largest)))(x)
+    values, places = found[0].double(), found[1]
+    ordered, order = x.double().sort(-1, descending=largest, stable=True)
     np.testing.assert_array_equal(values.numpy(), ordered[:, :k].numpy())
     np.testing.assert_array_equal(places.numpy(), order[:, :k].numpy())
 

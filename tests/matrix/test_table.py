@@ -14,6 +14,7 @@ import pytest
 from evergrad.compiler.codegen.elementwise import KINDS, Code, Element, supports
 from evergrad.compiler.kernels.registry import LOWERINGS
 from evergrad.compiler.passes import decompose_indexing, decompose_movement
+from evergrad.compiler.passes.lower_random import WORD_DRAWS
 from evergrad.compiler.passes.simplify import RULES
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import TABLE, Op
@@ -80,7 +81,8 @@ def test_a_row_that_lacks_a_fact_fails(column: str, nothing: Any, message: str) 
 def is_lowered(row: Op) -> bool:
     """Whether the compiler has something of its own for a row as a whole."""
     in_loops = row.combine is not None or row.indexing is not None or row in (FULL, CAT)
-    tables = (LOWERINGS, RULES, decompose_movement.RULES, decompose_indexing.RULES)
+    decompositions = RULES, decompose_movement.RULES, decompose_indexing.RULES, WORD_DRAWS
+    tables = LOWERINGS, *decompositions
     return in_loops or any(row in table for table in tables)
 
 

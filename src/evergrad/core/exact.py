@@ -82,7 +82,7 @@ def converted(values: Array, dtype: np.dtype[Any]) -> Array:
 
 # -- Box-Muller ---------------------------------------------------------------------------------
 
-_LOG_POLYNOMIAL = (
+LOG_POLYNOMIAL = (
     7.0376836292e-2,
     -1.1514610310e-1,
     1.1676998740e-1,
@@ -93,9 +93,9 @@ _LOG_POLYNOMIAL = (
     -2.4999993993e-1,
     3.3333331174e-1,
 )
-_SIN_POLYNOMIAL = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
-_COS_POLYNOMIAL = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
-_PI_OVER_4 = (0.78515625, 2.4187564849853515625e-4, 3.77489497744594108e-8)
+SIN_POLYNOMIAL = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
+COS_POLYNOMIAL = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
+PI_OVER_4 = (0.78515625, 2.4187564849853515625e-4, 3.77489497744594108e-8)
 
 
 def _horner32(coefficients: Sequence[float], x: Array) -> Array:
@@ -121,7 +121,7 @@ def _log32(x: Array) -> Array:
     power = (exponent - below).astype(np.float32)
     m = (mantissa - np.float32(1)) + np.where(below, mantissa, np.float32(0))
     square = m * m
-    y = _horner32(_LOG_POLYNOMIAL, m.astype(np.float64)).astype(np.float32) * m
+    y = _horner32(LOG_POLYNOMIAL, m.astype(np.float64)).astype(np.float32) * m
     y = fma32(y, square, power * np.float32(-2.12194440e-4))
     y = fma32(square, np.float32(-0.5), y)
     return fma32(power, np.float32(0.693359375), m + y)
@@ -132,13 +132,13 @@ def _sincos32(x: Array) -> tuple[Array, Array]:
     octant = (x * np.float32(4 / math.pi)).astype(np.int32)
     octant += octant & 1
     turns = octant.astype(np.float32)
-    for part in _PI_OVER_4:
+    for part in PI_OVER_4:
         x = fma32(turns, np.float32(-part), x)
     square = x * x
     wide = square.astype(np.float64)
-    sine = _horner32(_SIN_POLYNOMIAL, wide).astype(np.float32) * square
+    sine = _horner32(SIN_POLYNOMIAL, wide).astype(np.float32) * square
     sine = fma32(sine, x, x)
-    cosine = _horner32(_COS_POLYNOMIAL, wide).astype(np.float32) * square
+    cosine = _horner32(COS_POLYNOMIAL, wide).astype(np.float32) * square
     cosine = fma32(cosine, square, square * np.float32(-0.5)) + np.float32(1)
     swap = (octant & 2) != 0
     sin = np.where(swap, cosine, sine)

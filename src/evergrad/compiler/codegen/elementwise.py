@@ -296,6 +296,11 @@ class Element:
     def div(self, a: str, b: str) -> str:
         return self.arith("div", a, b)
 
+    def int_div(self, a: str, b: str) -> str:
+        """The quotient of integers towards zero; undefined for a divisor of 0, and of -1 if it
+        overflows."""
+        return self.op(f"{'s' if self.kind.signed else 'u'}div {self.type} {a}, {b}")
+
     def neg(self, x: str) -> str:
         return self.op(f"fneg {self.type} {x}" if self.is_float else f"sub {self.type} 0, {x}")
 

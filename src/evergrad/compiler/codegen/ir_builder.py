@@ -254,7 +254,7 @@ class KernelBuilder(Code):
                 self.load_strided(1, address, begin, "1", low, high, otherwise)
                 for begin in (start, self.add(start, self.vector.lanes))
             ]
-            return self._shuffled(halves, [2 * n for n in range(self.vector.lanes)])
+            return self.shuffled(halves, [2 * n for n in range(self.vector.lanes)])
         indices = self.lane_indices(start, 1 if kind == 1 else stride)
         mask = self.range_mask(indices, low, high)
         if kind == 1:
@@ -267,7 +267,7 @@ class KernelBuilder(Code):
         if kind == 2:
             for half in range(2):
                 order = [half * lanes // 2 + n // 2 for n in range(lanes)]
-                spread = self._shuffled([value, value], order)
+                spread = self.shuffled([value, value], order)
                 left = self.sub(self.mul(count, 2), half * lanes)
                 inside = self.range_mask(self.lane_indices("0"), "0", left)
                 even = ", ".join("i1 false" if n % 2 else "i1 true" for n in range(lanes))
@@ -280,7 +280,7 @@ class KernelBuilder(Code):
         else:
             self.scatter(value, address, self.lane_indices("0", stride), mask)
 
-    def _shuffled(self, pair: list[str], order: list[int]) -> str:
+    def shuffled(self, pair: list[str], order: list[int]) -> str:
         """A shuffle of two vectors, with lanes counted through both."""
         many = self.vector.type
         picked = ", ".join(f"i32 {n}" for n in order)
@@ -330,12 +330,12 @@ class KernelBuilder(Code):
         """The lanes of two vectors interleaved, as two vectors."""
         lanes = self.vector.lanes
         order = [n // 2 + lanes * (n % 2) for n in range(2 * lanes)]
-        return [self._shuffled([a, b], part) for part in (order[:lanes], order[lanes:])]
+        return [self.shuffled([a, b], part) for part in (order[:lanes], order[lanes:])]
 
     def deinterleaved(self, a: str, b: str) -> list[str]:
         """The even and the odd lanes of two vectors, counted through both."""
         lanes = self.vector.lanes
-        return [self._shuffled([a, b], [2 * n + odd for n in range(lanes)]) for odd in range(2)]
+        return [self.shuffled([a, b], [2 * n + odd for n in range(lanes)]) for odd in range(2)]
 
     def sum_of_lanes(self, value: str) -> str:
         element, many = self.vector.element, self.vector.type

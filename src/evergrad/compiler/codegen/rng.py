@@ -27,7 +27,9 @@ PIECE = 256
 PIECE_BYTES = PIECE * 8 + 64
 STATE_WORDS = 624
 STATE_BYTES = STATE_WORDS * 4
-# The buffer of a generator's state: the twister's words, its position, and slack for vector loads.
+# The buffer of a generator's state: the twister's words, its position, whether it has a spare
+# normal number and that number, and slack for vector loads.
+SPARE_BYTES = STATE_BYTES + 8
 STATE_BUFFER_BYTES = STATE_BYTES + 128
 _MIDDLE = 397
 
@@ -45,7 +47,8 @@ def threshold_of(keep: float) -> int:
     return ceil(keep * 2.0**53)
 
 
-def _finished(w: FunctionBuilder, kind: str) -> KernelIR:
+def finished(w: FunctionBuilder, kind: str) -> KernelIR:
+    """A kernel of the builder's text."""
     head = (
         "define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind "
         f'"prefer-vector-width"="{lanes() * 32}"'
@@ -55,9 +58,8 @@ def _finished(w: FunctionBuilder, kind: str) -> KernelIR:
     return KernelIR(name, ir.replace("@SELF", f"@{name}"), w.helpers)
 
 
-def _load_arguments(
-    w: FunctionBuilder, pointers: tuple[str, ...], numbers: tuple[str, ...]
-) -> None:
+def load_arguments(w: FunctionBuilder, pointers: tuple[str, ...], numbers: tuple[str, ...]) -> None:
+    """Load the arguments of a kernel into values of these names."""
     for index, name in enumerate((*pointers, *numbers)):
         kind = "ptr" if index < len(pointers) else "i64"
         address = w.op(f"getelementptr i64, ptr %args, i64 {index}")
@@ -129,7 +131,7 @@ def _twist() -> Helper:
 
 
 @cache
-def _words() -> Helper:
+def words() -> Helper:
     """The next words, at most as many as the twister generates at once."""
     w = _IntegerBuilder()
     held = w.at("%state", STATE_BYTES)
@@ -151,18 +153,33 @@ def _temper(w: _IntegerBuilder, start: str, count: str, to: str) -> None:
         w.int_store(w.tempered(w.int_load(w.at(start, shift))), w.at(to, shift))
 
 
+@cache
+def random_words() -> KernelIR:
+    """The next words, in memory of their own."""
+    w = _IntegerBuilder()
+    load_arguments(w, ("state", "out"), ("total",))
+    copy = "llvm.memcpy.p0.p0.i64"
+    w.helpers[copy] = f"declare void @{copy}(ptr, ptr, i64, i1)"
+    with w.loop(0, "%total", 2 * PIECE) as first:
+        count = w.least(w.sub("%total", first), 2 * PIECE)
+        w.call(words(), "ptr %state", f"i64 {count}", "ptr %scratch")
+        target = w.at("%out", w.mul(first, 4))
+        w.do(f"call void @{copy}(ptr {target}, ptr %scratch, i64 {w.mul(count, 4)}, i1 false)")
+    return finished(w, "random_words")
+
+
 class _BernoulliBuilder(_IntegerBuilder):
     """What the kernels that sample masks from the twister share."""
 
     def __init__(self, numbers: tuple[str, ...]) -> None:
         super().__init__()
-        _load_arguments(self, ("state", "out"), numbers)
+        load_arguments(self, ("state", "out"), numbers)
         halves = (self.op("lshr i64 %limit, 32"), "%limit")
         self.limit = [self.splat(self.op(f"trunc i64 {half} to i32"), "i32") for half in halves]
 
     def generate(self, count: str) -> None:
         """Generate the words of ``count`` elements, at most a piece, in scratch memory."""
-        self.call(_words(), "ptr %state", f"i64 {self.mul(count, 2)}", "ptr %scratch")
+        self.call(words(), "ptr %state", f"i64 {self.mul(count, 2)}", "ptr %scratch")
 
     def is_kept(self, i: str) -> str:
         """A mask of the elements that are kept: 53 bits of two words, the high one first."""
@@ -206,7 +223,7 @@ def chance_bits() -> KernelIR:
                     f"{w.int_vector} zeroinitializer"
                 )
                 w.int_masked_store(w.int_op("or", found, new), target, valid)
-    return _finished(w, "chance_bits")
+    return finished(w, "chance_bits")
 
 
 @cache
@@ -224,7 +241,7 @@ def chance_bytes() -> KernelIR:
             value = w.op(f"zext {w.bits} {w.is_kept(i)} to {bytes_}")
             target = w.at("%out", w.add(first, i))
             w.do(f"call void @{store}({bytes_} {value}, ptr {target}, i32 1, {w.bits} {valid})")
-    return _finished(w, "chance")
+    return finished(w, "chance")
 
 
 # -- Philox -------------------------------------------------------------------------------------
@@ -344,10 +361,10 @@ def counted_bits() -> Helper:
 def position() -> KernelIR:
     """The seed and the offset of a generator, which is advanced."""
     w = FunctionBuilder()
-    _load_arguments(w, ("state", "seed", "offset"), ("blocks",))
+    load_arguments(w, ("state", "seed", "offset"), ("blocks",))
     w.do(f"store i64 {w.op('load i64, ptr %state')}, ptr %seed")
     held = w.at("%state", 8)
     before = w.op(f"load i64, ptr {held}")
     w.do(f"store i64 {before}, ptr %offset")
     w.do(f"store i64 {w.add(before, '%blocks')}, ptr {held}")
-    return _finished(w, "stream_position")
+    return finished(w, "stream_position")

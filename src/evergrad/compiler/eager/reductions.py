@@ -190,7 +190,7 @@ class _Builder(KernelBuilder):
         while half > 1:
             half //= 2
             order = [(n + half) % lanes for n in range(lanes)]
-            value = self.combine(value, self._shuffled([value, value], order))
+            value = self.combine(value, self.shuffled([value, value], order))
         value = self.op(f"extractelement {many} {value}, i64 0")
         if self.is_extreme:
             bits = self.op(f"bitcast {self.vector.of('i1')} {other} to i{lanes}")

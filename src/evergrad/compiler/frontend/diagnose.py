@@ -95,7 +95,8 @@ def failed_lookup(graph: Graph, inputs: Sequence[Tensor], generators: Iterable[A
         evaluate(graph, inputs, lambda eqn, outs: at.append(eqn))
     except Exception as error:
         eqn = graph.equations[len(at)]
-        if eqn.op.checks:
+        # Rows whose arguments programs check: probabilities of draws, divisors of integers.
+        if eqn.op.checks or eqn.op.random or eqn.op.family == "elementwise":
             error.add_note(
                 f"in a compiled function; nothing was written.\n  at {describe(eqn.location)}"
             )

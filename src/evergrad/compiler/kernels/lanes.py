@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import prod
 
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.kernels.contiguous import contiguous
 from evergrad.compiler.native.jit import name_of
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
@@ -167,8 +168,8 @@ def _kernel(eqn: Equation) -> Kernel:
 def lower_lanes(lowering: Lowering, eqn: Equation) -> bool:
     """A row of lanes on a contiguous tensor."""
     source = eqn.args[0]
-    is_plain = source.type.dtype in _TYPES and source.type.numel > 0
-    if not is_plain or not source.layout.flags.c_contiguous:
+    if source.type.dtype not in _TYPES or not source.type.numel:
         return False
-    lowering.add_kernel(eqn.op.name, _kernel(eqn), eqn.args, [eqn.outs[0]], source.type.numel)
+    given = contiguous(lowering, source)
+    lowering.add_kernel(eqn.op.name, _kernel(eqn), [given], [eqn.outs[0]], source.type.numel)
     return True

@@ -1,10 +1,15 @@
-"""Rows for random masks in programs: as packed bits, or as positions in a counter-based stream.
+"""Rows for random numbers in programs: words of a generator, which other equations turn into
+numbers; masks as packed bits, or as positions in a counter-based stream.
 
 ``chance`` (1 with one probability) takes 64 random bits per element, for any element type. So a
 mask may be stored as bits (``chance_bits``) or, from a counter-based generator (Philox), not at
 all: ``stream_position`` returns the generator's position and advances it past the mask, and
 ``counted_chance`` computes the mask from there at each use. Only :mod:`.passes.lower_random` and
 the recognition of attention emit these rows.
+
+``random_words`` are the next words of a Mersenne twister, of 32 bits or of 64; ``row`` and
+``drawn`` are the row that it replaces and its number of elements. ``normal_blocks`` makes normal
+numbers of them, 16 of 16 words; ``normal_singles`` takes words as it needs them.
 """
 
 from __future__ import annotations
@@ -14,10 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core import dtypes
+from evergrad.core import dtypes, exact
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import NONDIFFERENTIABLE, Op
-from evergrad.core.rng.bit_generators import Philox, philox_chances
+from evergrad.core.rng.bit_generators import (
+    Philox,
+    normals_of,
+    permutation_of,
+    philox_chances,
+    unit,
+)
 from evergrad.core.rng.default_generator import default_generator
 from evergrad.core.rng.generator import Generator
 from evergrad.core.row_facts import Builder, Value, expensive, lowered, numpy_evaluates
@@ -101,6 +112,55 @@ def _counted(key: Any, offset: Any, *, keep: float, size: Shape, dtype: dtype) -
     return counted_mask(key, offset, keep, size).astype(dtype.np)
 
 
+# -- words --------------------------------------------------------------------------------------
+
+
+def _draw_words(*, count: int, dtype: dtype, row: str, drawn: int, generator: Any) -> Any:
+    source = source_of(generator)._source
+    if dtype is dtypes.int32:
+        return source.words32(count).view(np.int32)
+    # As two words lie in memory, the high one first.
+    return source.words32(2 * count).view(np.int64)
+
+
+def _words_type(*, count: int, dtype: dtype, row: str, drawn: int, generator: Any) -> TensorType:
+    return tensor_type((count,), dtype)
+
+
+def _singles(*, count: int, mean: float, std: float, row: str, drawn: int, generator: Any) -> Any:
+    return exact.fma64(source_of(generator)._source.double_normals(count), std, mean)
+
+
+def _singles_type(
+    *, count: int, mean: float, std: float, row: str, drawn: int, generator: Any
+) -> TensorType:
+    return tensor_type((count,), dtypes.float64)
+
+
+def _blocks(words: Any, *, count: int, mean: float, std: float) -> Any:
+    if words.dtype == np.int64:
+        uniforms = unit(np.bitwise_or(words << 32, words >> 32 & 0xFFFFFFFF).view(np.uint64),
+                        np.dtype(np.float64))  # fmt: skip
+        return exact.fma64(normals_of(uniforms, count), std, mean)
+    samples = normals_of(unit(words.view(np.uint32).copy(), np.dtype(np.float32)), count)
+    if (mean, std) == (0.0, 1.0):
+        return samples
+    return exact.fma32(samples, np.float32(std), np.float32(mean))
+
+
+def _blocks_type(words: TensorType, *, count: int, mean: float, std: float) -> TensorType:
+    is_wide = words.dtype is dtypes.int64
+    return tensor_type((count,), dtypes.float64 if is_wide else dtypes.float32)
+
+
+def _permuted(words: Any) -> Any:
+    return np.asarray(permutation_of(words.view(np.uint32)))
+
+
+def _permuted_type(words: TensorType) -> TensorType:
+    return tensor_type((words.shape[0] + 1,), dtypes.int64)
+
+
 # -- the rows -----------------------------------------------------------------------------------
 
 
@@ -143,4 +203,21 @@ def _emit_counted(b: Builder, seed: Value, offset: Value, number: Value) -> Valu
 COUNTED_CHANCE = _row(
     "counted_chance", _mask_type, _counted, "1 with one probability for all, from a position.",
     emit=expensive(_emit_counted, numbered=True),
+)  # fmt: skip
+
+RANDOM_WORDS = _row(
+    "random_words", _words_type, _draw_words, "The next words of a generator.", random=True,
+    emit=lowered("kernels.random_numbers"),
+)  # fmt: skip
+NORMAL_BLOCKS = _row(
+    "normal_blocks", _blocks_type, _blocks, "Normal numbers of random words, in blocks of 16.",
+    emit=lowered("kernels.random_numbers"),
+)  # fmt: skip
+NORMAL_SINGLES = _row(
+    "normal_singles", _singles_type, _singles, "Normal numbers drawn one by one.", random=True,
+    emit=lowered("kernels.random_numbers"),
+)  # fmt: skip
+PERMUTED = _row(
+    "permuted", _permuted_type, _permuted, "The permutation of random words.",
+    emit=lowered("kernels.random_numbers"),
 )  # fmt: skip

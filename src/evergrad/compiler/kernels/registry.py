@@ -8,6 +8,7 @@ from evergrad.compiler.kernels import (  # noqa: F401
     indexed,
     lanes,
     random_masks,
+    random_numbers,
     recurrences,
     row_writes,
     sort,

@@ -1,9 +1,7 @@
 """Sorting along one dimension: the stable order of each lane, and the rows that follow from it.
 
-An element becomes an unsigned key of its bits whose order is that of the elements: NaNs come last
-and are equal, as both zeros are. A short lane counts for each element how many stand before it; a
-longer one is sorted by its bytes, from the lowest to the highest (radix sort), without those that
-all elements share. A chunk is some lanes, so that results do not depend on the number of threads.
+:mod:`.sort_lanes` has the order of one lane, :mod:`.topk` the first few of contiguous ones. A chunk
+is some lanes, so that results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -18,9 +16,18 @@ from evergrad.compiler.codegen.elementwise import KINDS
 from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.contiguous import contiguous
+from evergrad.compiler.kernels.sort_lanes import (
+    DIGITS,
+    SHORT,
+    Sorted,
+    clear_counts,
+    key_of,
+    signed,
+    sort_keys,
+)
+from evergrad.compiler.kernels.topk import topk_kernel
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
-from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import Op
 from evergrad.core.trace import Equation
@@ -28,16 +35,11 @@ from evergrad.ops.rows.reduce.counting import FIRST_OF_SAME
 from evergrad.ops.rows.reduce.quantiles import MEDIAN_PLACE, NANMEDIAN_PLACE
 from evergrad.ops.rows.reduce.sort import ARGSORT, KTHVALUE, TOPK
 
-# Lanes up to this extent are sorted by counting; longer ones than the other are left to NumPy: a
-# thread would need too much scratch memory.
-_SHORT = 96
-_LONGEST = 1 << 18
+# Longer lanes are left to NumPy: a thread would need too much scratch memory.
+_LONGEST = 1 << 22
 # As few elements of a lane are kept in order while the others pass by.
 _FEW = 32
 _CHUNK = 1 << 12  # the elements of a chunk, at least
-_DIGITS = 256
-_INFINITY = {dtypes.float16: 0x7C00, dtypes.bfloat16: 0x7F80, dtypes.float32: 0x7F800000,
-             dtypes.float64: 0x7FF0000000000000}  # fmt: skip
 _WORD = Vector("i64", 1, 8)
 
 
@@ -54,122 +56,10 @@ class _Numbers(NamedTuple):
     shift: int  # past the highest byte of a key
 
 
-# -- keys ---------------------------------------------------------------------------------------
-
-
-def _key(ir: KernelBuilder, found: dtype, address: str) -> str:
-    """The key of an element: an unsigned number of as many bits."""
-    bits = 8 * found.itemsize
-    stored = ir.op(f"load i{bits}, ptr {address}")
-    value = stored if bits == 64 else ir.op(f"zext i{bits} {stored} to i64")
-    sign, ones = 1 << (bits - 1), (1 << bits) - 1
-    if not KINDS[found].is_float:
-        return ir.op(f"xor i64 {value}, {_signed(sign)}") if KINDS[found].signed else value
-    magnitude = ir.op(f"and i64 {value}, {sign - 1}")
-    is_nan = ir.op(f"icmp ugt i64 {magnitude}, {_INFINITY[found]}")
-    is_zero = ir.op(f"icmp eq i64 {magnitude}, 0")
-    is_negative = ir.op(f"icmp ne i64 {ir.op(f'and i64 {value}, {_signed(sign)}')}, 0")
-    below = ir.op(f"xor i64 {value}, {_signed(ones)}")
-    above = ir.op(f"or i64 {value}, {_signed(sign)}")
-    key = ir.op(f"select i1 {is_negative}, i64 {below}, i64 {above}")
-    key = ir.op(f"select i1 {is_zero}, i64 {_signed(sign)}, i64 {key}")
-    return ir.op(f"select i1 {is_nan}, i64 {_signed(ones)}, i64 {key}")
-
-
-def _signed(number: int) -> int:
-    """A word as LLVM writes it."""
-    return number - (1 << 64) if number >> 63 else number
-
-
-# -- sorting ------------------------------------------------------------------------------------
-
-
-class _Sorted(NamedTuple):
-    """Keys in order, and the places of their elements, which may be NaN if they are floats."""
-
-    keys: str
-    places: str
-    is_float: bool
-
-
-def _sort(ir: KernelBuilder, given: _Sorted, spare: _Sorted, counts: str, extent: str) -> _Sorted:
-    """The memory that holds the sorted elements: one of the two."""
-    is_short = ir.op(f"icmp sle i64 {extent}, {_SHORT}")
-    with ir.when(is_short):
-        _sort_by_counting(ir, given, spare, extent)
-    # A short lane has no bytes left to sort by.
-    bytes_left = ir.op(f"select i1 {is_short}, i64 0, i64 {ir['shift']}")
-    start = [("ptr", part) for part in (*given[:2], *spare[:2])]
-    with ir.carrying_loop(bytes_left, start, 8) as (shift, carried):
-        source, target = carried.values[:2], carried.values[2:]
-        is_shared = _count_digits(ir, source[0], shift, counts, extent)
-        with ir.when(ir.op(f"xor i1 {is_shared}, true")):
-            _distribute(ir, source, target, shift, counts, extent)
-        pairs = zip((*source, *target), (*target, *source), strict=True)
-        carried.after = [ir.op(f"select i1 {is_shared}, ptr {a}, ptr {b}") for a, b in pairs]
-    chosen = [
-        ir.op(f"select i1 {is_short}, ptr {b}, ptr {a}")
-        for a, b in zip(carried.after[:2], spare[:2], strict=True)
-    ]
-    return _Sorted(chosen[0], chosen[1], given.is_float)
-
-
-def _sort_by_counting(ir: KernelBuilder, given: _Sorted, target: _Sorted, extent: str) -> None:
-    """An element's position is the number of keys below its own, and of equal ones before it."""
-    with ir.loop(extent) as number:
-        key, place = (ir.load(ir.at(part, number)) for part in given[:2])
-        position = "0"
-        for word, first, last in (("ule", "0", number), ("ult", number, extent)):
-            with ir.carrying_loop(last, [("i64", position)], first=first) as (other, carried):
-                is_before = ir.op(f"icmp {word} i64 {ir.load(ir.at(given.keys, other))}, {key}")
-                one = ir.op(f"zext i1 {is_before} to i64")
-                carried.after = [ir.add(carried.values[0], one)]
-            position = carried.after[0]
-        ir.store(key, ir.at(target.keys, position))
-        ir.store(place, ir.at(target.places, position))
-
-
-def _digit(ir: KernelBuilder, key: str, shift: str) -> str:
-    return ir.op(f"and i64 {ir.op(f'lshr i64 {key}, {shift}')}, {_DIGITS - 1}")
-
-
-def _count_digits(ir: KernelBuilder, keys: str, shift: str, counts: str, extent: str) -> str:
-    """Count the keys with each byte; whether all have the same."""
-    _clear_counts(ir, counts)
-    with ir.loop(extent) as place:
-        at = ir.at(counts, _digit(ir, ir.load(ir.at(keys, place)), shift))
-        ir.store(ir.add(ir.load(at), 1), at)
-    first = ir.load(ir.at(counts, _digit(ir, ir.load(keys), shift)))
-    return ir.op(f"icmp eq i64 {first}, {extent}")
-
-
-def _clear_counts(ir: KernelBuilder, counts: str) -> None:
-    with ir.loop(_DIGITS) as digit:
-        ir.store("0", ir.at(counts, digit))
-
-
-def _distribute(
-    ir: KernelBuilder, source: list[str], target: list[str], shift: str, counts: str, extent: str
-) -> None:
-    """Move the elements to the places of their bytes, in their order."""
-    with ir.carrying_loop(_DIGITS, [("i64", "0")]) as (digit, carried):
-        at = ir.at(counts, digit)
-        count = ir.load(at)
-        ir.store(carried.values[0], at)
-        carried.after = [ir.add(carried.values[0], count)]
-    with ir.loop(extent) as number:
-        key, place = (ir.load(ir.at(part, number)) for part in source)
-        at = ir.at(counts, _digit(ir, key, shift))
-        position = ir.load(at)
-        ir.store(ir.add(position, 1), at)
-        ir.store(key, ir.at(target[0], position))
-        ir.store(place, ir.at(target[1], position))
-
-
 # -- selection ----------------------------------------------------------------------------------
 
 
-def _select(ir: KernelBuilder, given: _Sorted, counts: str) -> None:
+def _select(ir: KernelBuilder, given: Sorted, counts: str) -> None:
     """Move the elements that come first in order to the front, in the order of their places: as
     many as are taken. Of equal ones the first are chosen."""
     start = [("i64", "0"), ("i64", ir["taken"])]
@@ -184,16 +74,16 @@ def _next_byte(
 ) -> list[str]:
     """The last key that is taken, with one more of its bytes known, and its rank among the keys
     that begin with it, counted from 1."""
-    _clear_counts(ir, counts)
+    clear_counts(ir, counts)
     with ir.loop(ir["extent"]) as place:
         known = ir.op(f"lshr i64 {ir.load(ir.at(keys, place))}, {shift}")
         # In two steps: a shift by all 64 bits is undefined.
         fits = ir.op(f"icmp eq i64 {ir.op(f'lshr i64 {known}, 8')}, {prefix}")
         with ir.when(fits):
-            at = ir.at(counts, ir.op(f"and i64 {known}, {_DIGITS - 1}"))
+            at = ir.at(counts, ir.op(f"and i64 {known}, {DIGITS - 1}"))
             ir.store(ir.add(ir.load(at), 1), at)
     start = [("i64", "0"), ("i64", "0"), ("i64", rank)]
-    with ir.carrying_loop(_DIGITS, start) as (digit, carried):
+    with ir.carrying_loop(DIGITS, start) as (digit, carried):
         before, found, left = carried.values
         total = ir.add(before, ir.load(ir.at(counts, digit)))
         is_below = ir.op(f"icmp slt i64 {total}, {rank}")
@@ -203,10 +93,10 @@ def _next_byte(
             ir.op(f"select i1 {is_below}, i64 {ir.sub(rank, total)}, i64 {left}"),
         ]
     _, found, left = carried.after
-    return [ir.add(ir.mul(prefix, _DIGITS), found), left]
+    return [ir.add(ir.mul(prefix, DIGITS), found), left]
 
 
-def _compact(ir: KernelBuilder, given: _Sorted, last: str, ties: str) -> None:
+def _compact(ir: KernelBuilder, given: Sorted, last: str, ties: str) -> None:
     """Move the keys below the last one, and so many of those equal to it, to the front."""
     with ir.carrying_loop(ir["extent"], [("i64", "0"), ("i64", ties)]) as (number, carried):
         position, left = carried.values
@@ -221,7 +111,7 @@ def _compact(ir: KernelBuilder, given: _Sorted, last: str, ties: str) -> None:
         carried.after = [ir.add(position, one), ir.sub(left, less)]
 
 
-def _insert(ir: KernelBuilder, given: _Sorted, best: _Sorted) -> None:
+def _insert(ir: KernelBuilder, given: Sorted, best: Sorted) -> None:
     """Keep the few elements that come first, in order: most others are only compared with the last
     of these."""
     last = ir.sub(ir["taken"], 1)
@@ -248,16 +138,16 @@ def _insert(ir: KernelBuilder, given: _Sorted, best: _Sorted) -> None:
 # -- results ------------------------------------------------------------------------------------
 
 # Stores the results of a lane: the builder, its sorted elements, where its results begin.
-_Finish = Callable[[KernelBuilder, _Sorted, str], None]
+_Finish = Callable[[KernelBuilder, Sorted, str], None]
 
 
-def _store_places(ir: KernelBuilder, found: _Sorted, out: str) -> None:
+def _store_places(ir: KernelBuilder, found: Sorted, out: str) -> None:
     with ir.loop(ir["taken"]) as number:
         place = ir.load(ir.at(found.places, ir.add(number, ir["first"])))
         ir.store(place, ir.at(out, ir.mul(number, ir["inner"])))
 
 
-def _numbers_before_nan(ir: KernelBuilder, found: _Sorted) -> str:
+def _numbers_before_nan(ir: KernelBuilder, found: Sorted) -> str:
     """How many elements are not NaN, whose key has all bits set."""
     if not found.is_float:
         return ir["extent"]
@@ -269,7 +159,7 @@ def _numbers_before_nan(ir: KernelBuilder, found: _Sorted) -> str:
     return carried.after[0]
 
 
-def _store_median(ir: KernelBuilder, found: _Sorted, out: str) -> None:
+def _store_median(ir: KernelBuilder, found: Sorted, out: str) -> None:
     """The lower of two in the middle, or the first NaN."""
     count = _numbers_before_nan(ir, found)
     middle = ir.op(f"lshr i64 {ir.sub(ir['extent'], 1)}, 1")
@@ -278,12 +168,12 @@ def _store_median(ir: KernelBuilder, found: _Sorted, out: str) -> None:
     ir.store(ir.load(ir.at(found.places, at)), out)
 
 
-def _store_nanmedian(ir: KernelBuilder, found: _Sorted, out: str) -> None:
+def _store_nanmedian(ir: KernelBuilder, found: Sorted, out: str) -> None:
     count = ir.call("llvm.smax", "i64", ir.sub(_numbers_before_nan(ir, found), 1), "0")
     ir.store(ir.load(ir.at(found.places, ir.op(f"lshr i64 {count}, 1"))), out)
 
 
-def _store_first_of_same(ir: KernelBuilder, found: _Sorted, out: str) -> None:
+def _store_first_of_same(ir: KernelBuilder, found: Sorted, out: str) -> None:
     """Equal elements follow each other, the first of them first."""
     start = [("i64", ir.load(found.keys)), ("i64", ir.load(found.places))]
     with ir.carrying_loop(ir["extent"], start) as (number, carried):
@@ -317,14 +207,14 @@ def _sort_ir(found: dtype, finish: _Finish, how: _How) -> Kernel:
     ir = KernelBuilder(_WORD, ("x", "out"), _Numbers._fields)
     parts = [ir.at(ir.scratch, ir.mul(ir["extent"], n)) for n in range(5)]
     is_float, counts = KINDS[found].is_float, parts[4]
-    given, spare = (_Sorted(parts[n], parts[n + 1], is_float) for n in (0, 2))
+    given, spare = (Sorted(parts[n], parts[n + 1], is_float) for n in (0, 2))
     first, last = ir.items("%chunk", ir["per_chunk"], ir["lanes"])
     with ir.loop(last, first=first) as lane:
         outer, column = ir.split(lane, ir["inner"])
         start = ir.add(ir.mul(outer, ir["extent"], ir["inner"]), column)
         with ir.loop(ir["extent"]) as place:
             at = ir.mul(ir.add(start, ir.mul(place, ir["inner"])), found.itemsize)
-            key = _key(ir, found, ir.op(f"getelementptr i8, ptr {ir['x']}, i64 {at}"))
+            key = key_of(ir, found, ir.op(f"getelementptr i8, ptr {ir['x']}, i64 {at}"))
             ir.store(ir.op(f"xor i64 {key}, {ir['flipped']}"), ir.at(given.keys, place))
             ir.store(place, ir.at(given.places, place))
         begin = ir.add(ir.mul(outer, ir["taken"], ir["inner"]), column)
@@ -332,20 +222,20 @@ def _sort_ir(found: dtype, finish: _Finish, how: _How) -> Kernel:
     return ir.kernel("sort")
 
 
-def _in_order(ir: KernelBuilder, given: _Sorted, spare: _Sorted, counts: str, how: _How) -> _Sorted:
+def _in_order(ir: KernelBuilder, given: Sorted, spare: Sorted, counts: str, how: _How) -> Sorted:
     """The elements of a lane in order, or those that are taken."""
     if how is _How.INSERTED:
         _insert(ir, given, spare)
         return spare
     if how is _How.SELECTED:
         _select(ir, given, counts)
-        return _sort(ir, given, spare, counts, ir["taken"])
-    return _sort(ir, given, spare, counts, ir["extent"])
+        return sort_keys(ir, given, spare, counts, ir["taken"])
+    return sort_keys(ir, given, spare, counts, ir["extent"])
 
 
 def _how(eqn: Equation, extent: int) -> _How:
     """Depends on extents alone."""
-    if eqn.op is not TOPK or extent <= _SHORT or eqn.attrs["k"] == extent:
+    if eqn.op is not TOPK or extent <= SHORT or eqn.attrs["k"] == extent:
         return _How.WHOLE
     return _How.INSERTED if eqn.attrs["k"] <= _FEW else _How.SELECTED
 
@@ -361,10 +251,10 @@ def _kernel(eqn: Equation) -> Kernel:
     bits = 8 * source.dtype.itemsize
     numbers = _Numbers(
         extent, inner, lanes, per_chunk, first, eqn.outs[0].type.numel // lanes,
-        _signed((1 << bits) - 1) if is_descending else 0, bits,
+        signed((1 << bits) - 1) if is_descending else 0, bits,
     )  # fmt: skip
     made = _sort_ir(source.dtype, _FINISHES[eqn.op], _how(eqn, extent))
-    scratch = 8 * (4 * extent + _DIGITS)
+    scratch = 8 * (4 * extent + DIGITS)
     return with_numbers(made, numbers, (), -(-lanes // per_chunk), scratch)
 
 
@@ -373,6 +263,12 @@ def lower_sort(lowering: Lowering, eqn: Equation) -> bool:
     x: Any = eqn.args[0]
     (out,) = eqn.outs
     is_known = x.type.dtype in KINDS and x.type.numel > 0 and out.type.numel > 0
+    kernel = None
+    if eqn.op is TOPK and is_known and eqn.attrs["dim"] == len(x.type.shape) - 1:
+        kernel = topk_kernel(x.type, eqn.attrs["k"], eqn.attrs["largest"])
+    if kernel is not None:
+        lowering.add_kernel("topk", kernel, [contiguous(lowering, x)], [out], 2 * x.type.numel)
+        return True
     if not is_known or x.type.shape[eqn.attrs.get("dim", 0)] > _LONGEST:
         return False
     kernel = _kernel(eqn)

@@ -36,6 +36,7 @@ def _new_machine() -> Any:
         llvm.initialize()  # needed by older llvmlite only
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()  # of inline assembly
     cpu, features = _cpu()
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small"

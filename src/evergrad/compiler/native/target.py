@@ -186,6 +186,12 @@ def has_fma() -> bool:
     return platform.machine() in ("aarch64", "arm64") or _has("fma")
 
 
+@cache
+def has_bfloat16_dots() -> bool:
+    """Whether this machine multiplies pairs of bfloat16 and adds them in float32 (AVX512_BF16)."""
+    return _has("avx512_bf16") and _has("avx512f")
+
+
 # -- model --------------------------------------------------------------------------------------
 
 

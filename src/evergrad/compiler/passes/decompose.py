@@ -8,19 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler.kernels.gemm.select import needs_copy
+from evergrad.compiler.kernels.gemm.rows import WIDE_MATMUL
+from evergrad.compiler.kernels.gemm.select import (
+    is_dot_product,
+    needs_copy,
+    product_of_layouts,
+)
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
-from evergrad.core.op import Op
+from evergrad.core.op import TABLE, Op
 from evergrad.core.shapes import reduced_shape
 from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.check import require
 from evergrad.ops.rows.conv import CONV_WEIGHT
+from evergrad.ops.rows.creation.constants import full
 from evergrad.ops.rows.elementwise.basic import CLONE, POW, exp, log, sqrt, where
 from evergrad.ops.rows.elementwise.logic import isfinite
 from evergrad.ops.rows.matmul import ADD_PRODUCT, LINEAR, MATMUL
-from evergrad.ops.rows.movement.views import RESHAPE, reshape
+from evergrad.ops.rows.movement.views import RESHAPE, reshape, transpose
 from evergrad.ops.rows.pool.geometry import Windows
-from evergrad.ops.rows.reduce.extrema import amax
+from evergrad.ops.rows.reduce.extrema import ARGMAX, ARGMIN, amax
 from evergrad.ops.rows.reduce.scan import LOGCUMSUMEXP, before, cummax, recur
 from evergrad.ops.rows.reduce.softmax import LOG_SOFTMAX, SOFTMAX
 from evergrad.ops.rows.reduce.sums import ALL, ANY, LOGSUMEXP, MEAN, count_of
@@ -33,6 +40,7 @@ DECOMPOSITIONS: dict[Op, Rule] = {}
 
 _WIDE = (dtypes.float32, dtypes.float64)
 _NARROW = (dtypes.bfloat16, dtypes.float16)
+_BY_ZERO = "ZeroDivisionError: integer division or modulo by zero"
 
 
 def decomposition(row: Op) -> Callable[[Rule], Rule]:
@@ -168,6 +176,44 @@ def _pow(x: Any, exponent: Any) -> Any:
     return sqrt(x) if exponent == 0.5 else None
 
 
+def _integer_division(x: Any, y: Any) -> None:
+    """Unchanged, after a check of the divisors of integers, which native code does not make."""
+    types = [a.dtype for a in (x, y) if isinstance(a, Tensor)]
+    if not isinstance(y, Tensor):
+        if y == 0 and not any(t.is_floating_point for t in types):
+            require(full((), False, dtype=dtypes.bool_), RuntimeError, lambda: _BY_ZERO)
+    elif not any(t.is_floating_point for t in types) and not isinstance(x, float):
+        require(y != 0, RuntimeError, lambda: _BY_ZERO)
+
+
+for _name in ("floor_divide", "trunc_divide", "remainder", "fmod"):
+    DECOMPOSITIONS[TABLE[_name]] = _integer_division
+
+
+def _wide_positions(row: Op) -> Rule:
+    """Of narrow types: in the wider types of the kernels, which have the same order."""
+
+    def rule(x: Tensor, dim: int) -> Any:
+        if x.dtype in (*_WIDE, dtypes.int64) or x.dtype.is_complex:
+            return None
+        wide = dtypes.float32 if x.dtype.is_floating_point else dtypes.int64
+        return bind(row, cast(x, wide), dim=dim)
+
+    return rule
+
+
+for _row in (ARGMAX, ARGMIN):
+    DECOMPOSITIONS[_row] = _wide_positions(_row)
+
+
+def _is_dot_product(row: Op, a: Tensor, b: Tensor) -> bool:
+    if a.dtype is not dtypes.bfloat16:
+        return False
+    layouts = a.layout_array(), b.layout_array()
+    out = row.type(a._type, b._type).shape
+    return is_dot_product(product_of_layouts(row, *layouts, out), a.dtype)
+
+
 def _as_product(row: Op) -> Rule:
     """A product of what GEMM can take: operands with other strides are copied, those of 16 bits
     are cast to float32. An outer product (the weight gradient of a batch of one) is a loop, which
@@ -176,9 +222,13 @@ def _as_product(row: Op) -> Rule:
     def rule(a: Tensor, b: Tensor) -> Any:
         if row is MATMUL and min(a.ndim, b.ndim) > 1 and a._type.shape[-1] == 1:
             return a * b
+        if _is_dot_product(row, a, b):
+            return None
         if a.dtype in _NARROW and a.numel() and b.numel():
             wide = [cast(x, dtypes.float32) for x in (a, b)]
             return cast(bind(row, *wide), a.dtype)
+        if row is LINEAR and a.dtype.category <= dtypes.INTEGRAL:
+            return bind(MATMUL, a, transpose(b, 0, 1)) if a.ndim > 1 else None
         if not (needs_copy(a._value) or needs_copy(b._value)):
             return None
         copies = [bind(CLONE, x) if needs_copy(x._value) else x for x in (a, b)]
@@ -194,9 +244,13 @@ for _row in (MATMUL, LINEAR):
 @decomposition(ADD_PRODUCT)
 def _add_product(addend: Tensor, a: Tensor, b: Tensor, *, beta: float, alpha: float) -> Any:
     kind = a.dtype if a.dtype in _NARROW else None
-    if kind is not None:
+    if _is_dot_product(MATMUL, a, b):
+        addend, product = cast(addend, dtypes.float32), bind(WIDE_MATMUL, a, b)
+    elif kind is not None:
         addend, a, b = (cast(x, dtypes.float32) for x in (addend, a, b))
-    product = a @ b
+        product = a @ b
+    else:
+        product = a @ b
     scaled = product if alpha == 1 else product * alpha
     total = scaled + (addend if beta == 1 else addend * beta)
     return total if kind is None else cast(total, kind)

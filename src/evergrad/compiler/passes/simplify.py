@@ -7,6 +7,7 @@ from typing import Any
 
 from evergrad.compiler.passes.algebra import IDENTITIES, SumOfSlices, ones_of
 from evergrad.compiler.passes.decompose import DECOMPOSITIONS
+from evergrad.compiler.passes.decompose_depth import RULES as DEPTH
 from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
@@ -31,12 +32,14 @@ def simplify(graph: Graph) -> Graph:
 
 
 def _replaced(eqn: Equation, args: tuple[Any, ...]) -> Sequence[Any] | None:
-    rule = RULES.get(eqn.op)
-    if rule is None:
+    if eqn.op not in RULES and eqn.op not in DEPTH:
         return None
     operands = [fresh(a, a.type) if isinstance(a, Var) else a for a in args]
-    found = rule(*operands, **eqn.attrs)
-    if found is None:
-        return None
-    value = found._value
-    return (value,) if isinstance(value, Var) and value.type.same(eqn.outs[0].type) else None
+    for rules in (RULES, DEPTH):
+        found = rules[eqn.op](*operands, **eqn.attrs) if eqn.op in rules else None
+        if found is not None:
+            value = found._value
+            return (
+                (value,) if isinstance(value, Var) and value.type.same(eqn.outs[0].type) else None
+            )
+    return None

@@ -14,8 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evergrad.compiler.kernels.random_rows import CHANCE_BITS, STREAM_POSITION
+from evergrad.compiler.kernels.random_rows import (
+    CHANCE_BITS,
+    NORMAL_SINGLES,
+    RANDOM_WORDS,
+    STREAM_POSITION,
+)
 from evergrad.compiler.passes.dump import dump
+from evergrad.compiler.passes.lower_random import WORD_DRAWS
 from evergrad.core.op import Specialization
 from evergrad.core.shapes import TensorType, broadcast_shapes
 from evergrad.core.source_location import describe
@@ -260,7 +266,11 @@ class Verifier:
 
 def _drawn(eqn: Equation) -> tuple[Any, ...]:
     """What a random equation takes from its generator. Masks are drawn in several forms that take
-    the same random numbers."""
+    the same random numbers, others as the words that these are made of."""
+    if eqn.op in (RANDOM_WORDS, NORMAL_SINGLES):
+        return eqn.attrs["row"], eqn.attrs["drawn"]
+    if eqn.op in WORD_DRAWS:
+        return eqn.op.name, eqn.outs[0].type.numel
     if eqn.op is STREAM_POSITION:
         return "chance", eqn.attrs["count"]
     if eqn.op in (CHANCE, CHANCE_BITS):

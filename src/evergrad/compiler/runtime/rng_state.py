@@ -11,8 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler.codegen.rng import STATE_BUFFER_BYTES, STATE_BYTES, STATE_WORDS
-from evergrad.compiler.kernels.random_rows import as_signed, source_of
+from evergrad.compiler.codegen.rng import (
+    SPARE_BYTES,
+    STATE_BUFFER_BYTES,
+    STATE_BYTES,
+    STATE_WORDS,
+)
+from evergrad.compiler.kernels.random_rows import source_of
 from evergrad.core.rng.bit_generators import MersenneTwister, Philox
 from evergrad.memory.cache_lines import isolated_zeros
 
@@ -21,32 +26,46 @@ class RngStates:
     """The states of generators in one buffer."""
 
     def __init__(self, generators: Sequence[Any]) -> None:
-        self.generators = list(generators)
-        self.memory = isolated_zeros((len(self.generators), STATE_BUFFER_BYTES), np.uint8)
+        self.memory = isolated_zeros((len(generators), STATE_BUFFER_BYTES), np.uint8)
+        self.states = [
+            (generator, _State(memory))
+            for generator, memory in zip(generators, self.memory, strict=True)
+        ]
 
     def load(self) -> None:
         """Copy the generators' states to the buffer."""
-        for generator, memory in zip(self.generators, self.memory, strict=True):
-            source = source_of(generator)._source
-            if isinstance(source, Philox):
-                memory[:16].view(np.int64)[:] = as_signed(source.key), as_signed(source.offset)
-            else:
-                memory[:STATE_BYTES].view(np.uint32)[:] = source.memory[:STATE_WORDS]
-                memory[STATE_BYTES : STATE_BYTES + 8].view(np.int64)[0] = source.memory[STATE_WORDS]
+        for generator, state in self.states:
+            state.load(source_of(generator)._source)
 
     def store(self) -> None:
         """Copy the states back to the generators."""
-        for generator, memory in zip(self.generators, self.memory, strict=True):
-            source = source_of(generator)._source
-            if isinstance(source, Philox):
-                source.offset = int(memory[8:16].view(np.uint64)[0])
-            else:
-                _store(source, memory)
+        for generator, state in self.states:
+            state.store(source_of(generator)._source)
 
 
-def _store(twister: MersenneTwister, memory: Any) -> None:
-    words = memory[:STATE_BYTES].view(np.uint32)
-    position = int(memory[STATE_BYTES : STATE_BYTES + 8].view(np.int64)[0])
-    assert 0 <= position <= STATE_WORDS
-    twister.memory[:STATE_WORDS] = words
-    twister.memory[STATE_WORDS] = position
+class _State:
+    """The state of one generator, by its parts in memory."""
+
+    def __init__(self, memory: Any) -> None:
+        self.counter = memory[:16].view(np.uint64)
+        # The words and the position as NumPy stores them; the high half of the position is 0.
+        self.words = memory[: STATE_BYTES + 4].view(np.uint32)
+        self.has_spare = memory[SPARE_BYTES : SPARE_BYTES + 8].view(np.int64)
+        self.spare = memory[SPARE_BYTES + 8 : SPARE_BYTES + 16].view(np.float64)
+
+    def load(self, source: MersenneTwister | Philox) -> None:
+        if isinstance(source, Philox):
+            self.counter[:] = source.key, source.offset
+            return
+        self.words[:] = source.memory
+        self.has_spare[0] = source.spare is not None
+        if source.spare is not None:
+            self.spare[0] = source.spare
+
+    def store(self, source: MersenneTwister | Philox) -> None:
+        if isinstance(source, Philox):
+            source.offset = int(self.counter[1])
+            return
+        assert self.words[STATE_WORDS] <= STATE_WORDS
+        source.memory[:] = self.words
+        source.spare = float(self.spare[0]) if self.has_spare[0] else None

@@ -17,6 +17,8 @@ import numpy as np
 
 from evergrad.core.exact import CHUNK, Array, box_muller, libm
 
+WIDE_PERMUTATION = 0xFFFFFFFF // 20  # from this length on, a permutation takes 64-bit words
+
 
 def unit64(words: Array) -> Array:
     """The low 53 of 64 bits as a float64 in [0, 1). Overwrites the words."""
@@ -34,6 +36,38 @@ def unit(words: Array, dtype: np.dtype[Any]) -> Array:
     uniforms = words.astype(np.float32)
     uniforms *= np.float32(2.0**-24)
     return uniforms
+
+
+def normals_of(uniforms: Array, n: int) -> Array:
+    """Normals of uniforms in blocks of 16: numbers j and j + 8 from uniforms j and j + 8. The last
+    16 come from the last 16 uniforms, which are fresh if `n` is no multiple of 16."""
+    tail = 0 if n % 16 == 0 else 16
+    whole = n - n % 16
+    blocks = np.concatenate([uniforms[:whole], uniforms[len(uniforms) - tail :]])
+    blocks = blocks.reshape(-1, 2, 8)
+    cos, sin = box_muller(blocks[:, 0], blocks[:, 1])
+    samples = np.stack([cos, sin], axis=1).reshape(-1)
+    if tail == 0:
+        return samples
+    # They overwrite part of the block before.
+    return np.concatenate([samples[: n - 16], samples[-16:]])
+
+
+def normal_words(n: int, itemsize: int) -> int:
+    """The words (of 64 bits for float64, else of 32) of `n` normals, 16 or more."""
+    tail = 0 if n % 16 == 0 else 16
+    return n - n % 16 + tail if itemsize == 2 else n + tail  # 16-bit numbers block by block
+
+
+def permutation_of(words: Array) -> list[int]:
+    """Forward Fisher-Yates: element i is swapped with i + word % (n - i)."""
+    n = len(words) + 1
+    steps = np.arange(n - 1, dtype=np.uint64)
+    partners = steps + words % (np.uint64(n) - steps)
+    order = list(range(n))
+    for i, j in enumerate(partners.tolist()):
+        order[i], order[j] = order[j], order[i]
+    return order
 
 
 class Scalars(Protocol):
@@ -96,34 +130,14 @@ class MersenneTwister:
         """
         if n < 16 or singly:
             return self.double_normals(n)
-        tail = 0 if n % 16 == 0 else 16
-        whole = n - n % 16
-        if dtype.itemsize == 2:  # 16-bit numbers are sampled block by block
-            uniforms = unit(self.words32(whole + tail), dtype)
-        else:
-            count = n + tail
-            words = self.words64(count) if dtype == np.float64 else self.words32(count)
-            uniforms = unit(words, dtype)
-        blocks = np.concatenate([uniforms[:whole], uniforms[len(uniforms) - tail :]])
-        blocks = blocks.reshape(-1, 2, 8)
-        cos, sin = box_muller(blocks[:, 0], blocks[:, 1])
-        samples = np.stack([cos, sin], axis=1).reshape(-1)
-        if tail == 0:
-            return samples
-        # The last 16 numbers come from fresh uniforms and overwrite part of the block before.
-        return np.concatenate([samples[: n - 16], samples[-16:]])
+        count = normal_words(n, dtype.itemsize)
+        words = self.words64(count) if dtype == np.float64 else self.words32(count)
+        return normals_of(unit(words, dtype), n)
 
     def permutation(self, n: int) -> list[int] | Array:
-        """Forward Fisher-Yates: element i is swapped with i + word % (n - i)."""
         if n < 2:
             return list(range(n))
-        words = self.words32(n - 1) if n < 0xFFFFFFFF // 20 else self.words64(n - 1)
-        steps = np.arange(n - 1, dtype=np.uint64)
-        partners = steps + words % (np.uint64(n) - steps)
-        order = list(range(n))
-        for i, j in enumerate(partners.tolist()):
-            order[i], order[j] = order[j], order[i]
-        return order
+        return permutation_of(self.words32(n - 1) if n < WIDE_PERMUTATION else self.words64(n - 1))
 
     def sample(self, n: int, one: Callable[[int, Scalars], float]) -> list[float]:
         scalars = _MersenneTwisterScalars(self)

@@ -51,7 +51,7 @@ from evergrad.core.rng.seeded_stream import SeededStream
 
 Shape = int | Sequence[int]
 
-_WIDE_RANGE = 1 << 28  # from this range on, PyTorch takes 64 random bits per integer
+WIDE_RANGE = 1 << 28  # from this range on, PyTorch takes 64 random bits per integer
 
 
 def _shape(shape: Shape) -> tuple[int, ...]:
@@ -171,10 +171,10 @@ class Generator(SeededStream):
             )
         dtype = np.dtype(dtype)
         if dtype.name in SIGNIFICAND_BITS:
-            low, high = _representable_range(low, high, dtype)
+            low, high = representable_range(low, high, dtype)
             span = high - low
         n = math.prod(shape)
-        if span < _WIDE_RANGE:
+        if span < WIDE_RANGE:
             words = (self._source.words32(n) % np.uint32(span)).astype(np.uint64)
         else:
             words = self._source.words64(n)
@@ -316,7 +316,7 @@ def _rebuild(device: str, algorithm: str, state: npt.NDArray[np.uint8]) -> Gener
     return Generator(device, algorithm=algorithm).set_state(state)
 
 
-def _representable_range(low: int, high: int, dtype: np.dtype[Any]) -> tuple[int, int]:
+def representable_range(low: int, high: int, dtype: np.dtype[Any]) -> tuple[int, int]:
     """PyTorch's narrowing of [low, high) where a bound rounds to a float outside of it."""
     digits = SIGNIFICAND_BITS[dtype.name]
 

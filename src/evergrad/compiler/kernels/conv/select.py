@@ -1,7 +1,8 @@
 """Algorithm selection and lowering of convolutions and their gradients.
 
-Lowers ``conv``, ``conv_input`` and ``conv_weight`` over one or two dimensions; others run their
-NumPy evaluation. The algorithm is the one with the fewest estimated cycles.
+Lowers ``conv``, ``conv_input`` and ``conv_weight`` over one or two dimensions; those over three are
+decomposed (:mod:`.passes.decompose_depth`). The algorithm is the one with the fewest estimated
+cycles.
 """
 
 from __future__ import annotations

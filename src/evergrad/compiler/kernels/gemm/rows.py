@@ -1,8 +1,11 @@
-"""Products with narrow weights as one op: its row of the op table.
+"""Products of narrow factors as one op: their rows of the op table.
 
 ``widened_linear(x, weight)`` is ``linear(x, weight.float())`` for a weight of 8 or 16 bits. It
 occurs only in graphs that :func:`.passes.widen_weights.widen_weights` has made; the kernel widens
 elements in registers, so that memory is read in the weight's own size.
+
+``wide_matmul(a, b)`` is the product of two matrices of bfloat16 in float32, which a loop after it
+may add to before the result is rounded.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from evergrad.core import dtypes
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.row_facts import lowered
 from evergrad.core.shapes import TensorType, tensor_type
-from evergrad.ops.rows.matmul import LINEAR
+from evergrad.ops.rows.matmul import LINEAR, MATMUL
 
 # Element types whose values float32 holds exactly.
 NARROW = (dtypes.int8, dtypes.uint8, dtypes.bfloat16, dtypes.float16)
@@ -33,4 +36,19 @@ def _eval(x: Any, weight: Any) -> Any:
 WIDENED_LINEAR = Op(
     "widened_linear", family="custom", type=_type, eval=_eval, vjp=NONDIFFERENTIABLE, jvp=None,
     batch=None, emit=lowered("kernels.gemm"), doc="x @ weight^T, with a weight of 8 or 16 bits.",
+)  # fmt: skip
+
+
+def _wide_type(a: TensorType, b: TensorType) -> TensorType:
+    return tensor_type(MATMUL.type(a, b).shape, dtypes.float32)
+
+
+def _wide_eval(a: Any, b: Any) -> Any:
+    return MATMUL.eval(a.astype(np.float32), b.astype(np.float32))
+
+
+WIDE_MATMUL = Op(
+    "wide_matmul", family="custom", type=_wide_type, eval=_wide_eval, vjp=NONDIFFERENTIABLE,
+    jvp=None, batch=None, upcast=False, emit=lowered("kernels.gemm"),
+    doc="a @ b in float32, of bfloat16.",
 )  # fmt: skip

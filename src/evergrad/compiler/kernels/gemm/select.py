@@ -11,12 +11,14 @@ import numpy as np
 
 from evergrad.compiler.codegen.ir_builder import is_native, vector_for
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.kernels.gemm.bfloat16 import add_dot_product, is_dot_product
 from evergrad.compiler.kernels.gemm.blocked import blocked_kernel, packing_kernel
 from evergrad.compiler.kernels.gemm.epilogue import DeferredProduct
+from evergrad.compiler.kernels.gemm.integers import lower_integer_product
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
 from evergrad.compiler.kernels.gemm.openblas import NAMES, blas_kernel
 from evergrad.compiler.kernels.gemm.problem import BATCH_DIMS, Product, as_matrix
-from evergrad.compiler.kernels.gemm.rows import WIDENED_LINEAR
+from evergrad.compiler.kernels.gemm.rows import WIDE_MATMUL, WIDENED_LINEAR
 from evergrad.compiler.kernels.gemm.skinny import MOST_ROWS, skinny_kernel, widening_kernel
 from evergrad.compiler.kernels.gemm.small import small_kernel, stays_in_cache
 from evergrad.compiler.kernels.gemm.tiling import Tiling, row_tiling_of, tiling_of
@@ -25,10 +27,14 @@ from evergrad.compiler.native.target import machine
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.compiler.schedule.nodes import Group
+from evergrad.core.op import Op
+from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.ops.rows.matmul import LINEAR, MATMUL
 
-__all__ = ["Product", "add_product", "needs_copy", "product_of"]
+__all__ = [
+    "Product", "add_product", "is_dot_product", "needs_copy", "product_of", "product_of_layouts",
+]  # fmt: skip
 
 # Where kernels are faster than OpenBLAS (bench/gemm.py). With so few multiplications packing and
 # chunks do not pay, ...
@@ -44,13 +50,20 @@ _WORTH_FUSING = machine().l2_bytes // 4
 
 def product_of(eqn: Equation, a: Any, b: Any) -> Product | None:
     """The product of an equation on operands with these layouts, if they need no copy."""
-    if eqn.outs[0].type.dtype not in NAMES or 0 in (*a.shape, *b.shape):
+    if eqn.outs[0].type.dtype not in NAMES:
         return None
-    if eqn.op is LINEAR:
+    return product_of_layouts(eqn.op, a, b, eqn.outs[0].type.shape)
+
+
+def product_of_layouts(row: Op, a: Any, b: Any, out: Shape) -> Product | None:
+    """The product of a row on operands with these layouts, of any element type."""
+    if 0 in (*a.shape, *b.shape):
+        return None
+    if row is LINEAR:
         b = b.swapaxes(-1, -2)
         if a.ndim < 1 or b.ndim != 2:
             return None
-    elif eqn.op is not MATMUL or a.ndim < 2 or b.ndim < 2:
+    elif row is not MATMUL or a.ndim < 2 or b.ndim < 2:
         return None
     if b.ndim == 2 and a.ndim != 2:
         flat = _flattened(a)
@@ -58,7 +71,6 @@ def product_of(eqn: Equation, a: Any, b: Any) -> Product | None:
             a = flat
         elif a.ndim < 2:
             return None
-    out = eqn.outs[0].type.shape
     batch = () if a.ndim == 2 and b.ndim == 2 else out[:-2]
     if len(batch) > BATCH_DIMS:
         return None
@@ -214,13 +226,29 @@ def lower_product(lowering: Lowering, eqn: Equation) -> bool:
     out = eqn.outs[0]
     product = product_of(eqn, a.layout, b.layout)
     if product is None:
-        return False
+        is_lowered = eqn.op is MATMUL and lower_integer_product(lowering, eqn)
+        return is_lowered or _lower_dot_product(lowering, eqn)
     label = f"{eqn.op.name} {product.m}x{product.n}x{product.k}"
     if _defer_to_epilogue(lowering, label, product, eqn):
         return True
     place = lowering.buffer_view(out)
     leading = place.strides[-2] // place.dtype.itemsize if len(place.shape) > 1 else product.n
     add_product(lowering, label, product, [a, b], out, max(leading, product.n))
+    return True
+
+
+@lowers(WIDE_MATMUL)
+def _lower_dot_product(lowering: Lowering, eqn: Equation) -> bool:
+    """Lower a product of bfloat16 that was not decomposed."""
+    (a, b), (out,) = eqn.args, eqn.outs
+    row = MATMUL if eqn.op is WIDE_MATMUL else eqn.op
+    product = product_of_layouts(row, a.layout, b.layout, out.type.shape)
+    if product is None or not is_dot_product(product, a.type.dtype):
+        return False
+    label = f"{eqn.op.name} {product.m}x{product.n}x{product.k}"
+    place = lowering.buffer_view(out)
+    leading = place.strides[-2] // place.dtype.itemsize if len(place.shape) > 1 else product.n
+    add_dot_product(lowering, label, product, [a, b], out, max(leading, product.n))
     return True
 
 

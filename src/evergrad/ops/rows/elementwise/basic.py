@@ -264,8 +264,34 @@ def _trunc_divide(a: Any, b: Any, **out: Any) -> Any:
 NO_SLOPE = (lambda t, y, a, b: zeros_where(t), lambda t, y, a, b: zeros_where(t))
 
 
+def _int_parts(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+    """Quotient and remainder of integers, rounded towards zero. A divisor of 0 is the error of a
+    check before; a processor fails on it, and on the least integer by -1."""
+    zero, one = b.number(0), b.number(1)
+    if not b.is_signed:
+        quotient = b.int_div(x, b.choose(b.eq(y, zero), one, y))
+        return quotient, b.sub(x, b.mul(quotient, y))
+    is_minus_one = b.eq(y, b.number(-1))
+    divisor = b.choose(b.logical_or(is_minus_one, b.eq(y, zero)), one, y)
+    quotient = b.int_div(x, divisor)
+    rest = b.sub(x, b.mul(quotient, divisor))
+    return b.choose(is_minus_one, b.neg(x), quotient), rest
+
+
+def _is_rounded_up(b: Builder, rest: Value, y: Value) -> Value:
+    """Whether rounding a quotient of integers towards zero rounded it upwards."""
+    if not b.is_signed:
+        return b.lt(b.number(0), b.number(0))
+    zero = b.number(0)
+    other_sign = b.logical_xor(b.lt(rest, zero), b.lt(y, zero))
+    return b.logical_and(other_sign, b.ne(rest, zero))
+
+
 def _emit_remainder(b: Builder, x: Value, y: Value) -> Value:
     """As Python's ``%``: the sign of the divisor, also of a zero."""
+    if not b.is_float:
+        _, rest = _int_parts(b, x, y)
+        return b.choose(_is_rounded_up(b, rest, y), b.add(rest, y), rest)
     zero = b.number(0)
     rest = b.math("fmod", x, y)
     other_sign = b.logical_xor(b.lt(rest, zero), b.lt(y, zero))
@@ -275,6 +301,9 @@ def _emit_remainder(b: Builder, x: Value, y: Value) -> Value:
 
 def _emit_floor_divide(b: Builder, x: Value, y: Value) -> Value:
     """As NumPy's: from the remainder, which is exact."""
+    if not b.is_float:
+        whole, rest = _int_parts(b, x, y)
+        return b.choose(_is_rounded_up(b, rest, y), b.sub(whole, b.number(1)), whole)
     zero, one = b.number(0), b.number(1)
     plain = b.div(x, y)
     rest = b.math("fmod", x, y)
@@ -289,29 +318,37 @@ def _emit_floor_divide(b: Builder, x: Value, y: Value) -> Value:
     return b.choose(b.eq(y, zero), plain, whole)
 
 
-# Of floats: the division of integers by zero is an error, and native code cannot raise.
+def _emit_trunc_divide(b: Builder, x: Value, y: Value) -> Value:
+    return b.trunc(b.div(x, y)) if b.is_float else _int_parts(b, x, y)[0]
+
+
+def _emit_fmod(b: Builder, x: Value, y: Value) -> Value:
+    return b.math("fmod", x, y) if b.is_float else _int_parts(b, x, y)[1]
+
+
+# The division of integers by zero is an error: programs check divisors before.
 floor_divide = binary(
     "floor_divide", _no_zero_divisor(np.floor_divide), NO_SLOPE,
-    accepts=real_number, emit=cheap(_emit_floor_divide, floats=True),
+    accepts=real_number, emit=cheap(_emit_floor_divide),
     doc="The quotient rounded downwards.",
 )  # fmt: skip
 TRUNC_DIVIDE = elementwise(
     "trunc_divide", _no_zero_divisor(_trunc_divide), NO_SLOPE,
     accepts=real_number,
-    emit=cheap(lambda b, x, y: b.trunc(b.div(x, y)), floats=True),
+    emit=cheap(_emit_trunc_divide),
     doc="The quotient rounded towards zero.",
 )  # fmt: skip
 remainder = binary(
     "remainder", _no_zero_divisor(np.remainder),
     (lambda t, y, a, b: t, lambda t, y, a, b: -t * floor_divide(a, b)),
-    accepts=real_number, emit=expensive(_emit_remainder, floats=True),
+    accepts=real_number, emit=expensive(_emit_remainder),
     doc="What division leaves over, with the divisor's sign.",
 )  # fmt: skip
 fmod = binary(
     "fmod", _no_zero_divisor(np.fmod),
     (lambda t, y, a, b: t, lambda t, y, a, b: -t * bind(TRUNC_DIVIDE, a, b)),
     accepts=real_number,
-    emit=elementary("fmod", floats=True),
+    emit=expensive(_emit_fmod),
     doc="What division leaves over, with the dividend's sign.",
 )  # fmt: skip
 

@@ -47,13 +47,15 @@ def check_generator(generator: Any) -> None:
         raise TypeError(f"generator must be an evergrad.Generator, not {type(generator).__name__}")
 
 
-SAMPLED = numpy_evaluates("each number depends on the generator's state after the one before")
+SAMPLED = numpy_evaluates("rejection: how many words a number takes depends on their values")
+WORDS = lowered("passes.lower_random")  # from a Mersenne twister; Philox numbers are NumPy's
+RARE = numpy_evaluates("rare in models: no formula in words")
 
 
 # -- rows of numbers ----------------------------------------------------------------------------
 
 
-def _drawing(name: str, method: Callable[..., Array], doc: str, emit: Emit = SAMPLED) -> Op:
+def _drawing(name: str, method: Callable[..., Array], doc: str, emit: Emit = WORDS) -> Op:
     """A row whose arguments are numbers: ``method(generator, size, dtype, *numbers)``."""
 
     def evaluate(*numbers: Any, size: Shape, dtype: dtype, generator: Generator | None) -> Array:
@@ -72,10 +74,10 @@ UNIFORM = _drawing("uniform", Generator.uniform, "Uniform between two numbers.")
 NORMAL = _drawing("normal", Generator.normal, "Normal with a mean and a deviation.")
 LOG_NORMAL = _drawing("log_normal", Generator.log_normal, "The exponential of a normal.")
 EXPONENTIAL = _drawing("exponential", Generator.exponential, "Exponential with a rate.")
-CAUCHY = _drawing("cauchy", Generator.cauchy, "Cauchy around a median.")
+CAUCHY = _drawing("cauchy", Generator.cauchy, "Cauchy around a median.", RARE)
 GEOMETRIC = _drawing(
     "geometric", lambda source, size, kind, p: source.geometric(p, size, kind),
-    "Trials up to the first success.",
+    "Trials up to the first success.", RARE,
 )  # fmt: skip
 CHANCE = _drawing(
     "chance", lambda source, size, kind, p: source.bernoulli(p, size, kind),
@@ -145,8 +147,9 @@ def _no_slope(g: Tensor, out: Tensor, *args: Tensor, **attrs: Any) -> tuple[Tens
 
 
 def _sampling(
-    name: str, method: Callable[..., Array], doc: str, vjp: Any = NONDIFFERENTIABLE
-) -> Op:
+    name: str, method: Callable[..., Array], doc: str, vjp: Any = NONDIFFERENTIABLE,
+    emit: Emit = SAMPLED,
+) -> Op:  # fmt: skip
     """A row that draws one number for each element of its arguments, in their type."""
 
     def evaluate(*arrays: Array, generator: Generator | None) -> Array:
@@ -156,7 +159,7 @@ def _sampling(
         return tensor_type(broadcast_shapes(*(t.shape for t in types)), types[0].dtype)
 
     return opaque(
-        name, evaluate, type_rule, vjp, random=True, upcast=False, emit=SAMPLED,
+        name, evaluate, type_rule, vjp, random=True, upcast=False, emit=emit,
         autocast=AutocastPolicy.KEEP, doc=doc,
     )  # fmt: skip
 
@@ -171,7 +174,8 @@ def _normal_around(source: Generator, mean: Array, std: Array) -> Array:
     return source.normal(mean.shape, mean.dtype) * std + mean
 
 
-NORMAL_AROUND = _sampling("normal_around", _normal_around, "Normal around a mean for each element.")
+NORMAL_AROUND = _sampling("normal_around", _normal_around, "Normal around a mean for each element.",
+                          emit=WORDS)  # fmt: skip
 POISSON = _sampling("poisson", Generator.poisson, "Counts with a rate for each element.", _no_slope)
 BINOMIAL = _sampling("binomial", Generator.binomial, "Successes in a number of trials.", _no_slope)
 GAMMA = _sampling(
@@ -350,7 +354,7 @@ def _uniform_where_eval(
 UNIFORM_WHERE = opaque(
     "uniform_where", _uniform_where_eval,
     lambda mask, low, high, *, dtype, generator: tensor_type(mask.shape, dtype), NONDIFFERENTIABLE,
-    random=True, upcast=False, emit=SAMPLED, autocast=AutocastPolicy.KEEP,
+    random=True, upcast=False, emit=RARE, autocast=AutocastPolicy.KEEP,
     doc="Uniform between two numbers, drawn where a mask holds; else 1.",
 )  # fmt: skip
 
@@ -365,7 +369,7 @@ def _bernoulli_eval(p: Array, *, dtype: dtype, generator: Generator | None) -> A
 BERNOULLI = opaque(
     "bernoulli", _bernoulli_eval, lambda p, *, dtype, generator: tensor_type(p.shape, dtype),
     _no_slope, random=True, upcast=False,
-    emit=SAMPLED, autocast=AutocastPolicy.KEEP,
+    emit=WORDS, autocast=AutocastPolicy.KEEP,
     doc="1 with a probability for each element.",
 )  # fmt: skip
 
@@ -395,7 +399,7 @@ def _multinomial_eval(
 MULTINOMIAL = opaque(
     "multinomial", _multinomial_eval, _multinomial_type, NONDIFFERENTIABLE, random=True,
     upcast=False,
-    emit=SAMPLED, autocast=AutocastPolicy.KEEP,
+    emit=WORDS, autocast=AutocastPolicy.KEEP,
     doc="Categories by their weights, for each row.",
 )  # fmt: skip
 
