@@ -154,6 +154,7 @@ def elementwise(
     nothing = isinstance(d, str)
     facts.setdefault("autocast", AutocastPolicy.KEEP)
     facts.setdefault("eager_derivative", LEAST_DERIVATIVE)
+    facts.setdefault("shape_generic", True)
     op = Op(
         name,
         family="elementwise",
@@ -302,6 +303,7 @@ def reduction(
 
     nothing = isinstance(d, str)
     facts.setdefault("eager_derivative", LEAST_DERIVATIVE)
+    facts.setdefault("shape_generic", True)
     op = Op(
         name, family="reduction", type=type, eval=function,
         vjp=NONDIFFERENTIABLE if nothing else partial(pull, _same), jvp=None if nothing else jvp,

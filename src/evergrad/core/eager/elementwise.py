@@ -65,11 +65,12 @@ def may_use_loop(
     ):
         return False
     if all(t.shape == out.shape or not t.shape for t in operands):
-        return _prefers_loop(op) and any(t.shape == out.shape for t in operands)
+        return prefers_loop(op) and any(t.shape == out.shape for t in operands)
     return broadcast_of([t.shape for t in operands], out.shape) is not None
 
 
-def _prefers_loop(op: Op) -> bool:
+def prefers_loop(op: Op) -> bool:
+    """Whether a native loop is faster than what NumPy does on operands of one shape."""
     if op.eager_loop is not None:
         return op.eager_loop
     return op.emit.cost is Cost.EXPENSIVE and not isinstance(op.eval, np.ufunc)
@@ -167,6 +168,45 @@ def _unary_evaluator(loop: _Loop, count: int, plain: Callable[..., Any]) -> Call
             return loop.run((operand,), [addressof(_from_buffer(operand))])
         result = loop.allocate()
         loop.function(addressof(_from_buffer(result)), addressof(_from_buffer(operand)), count)
+        return result
+
+    return run
+
+
+def any_extent_loop(
+    op: Op, attrs: Attrs, operands: tuple[TensorType, ...], out: TensorType,
+    plain: Callable[..., Any],
+) -> Callable[..., Any]:  # fmt: skip
+    """The same for small operands of any one shape and numbers; ``plain`` for all others."""
+    is_number = tuple([not t.shape for t in operands])
+    numpy_type = out.dtype.np
+    found: Any = None
+
+    def run(*given: Any) -> Any:
+        nonlocal found
+        shape: Any = None
+        words: list[Any] = []
+        for operand, number in zip(given, is_number, strict=True):
+            if number:
+                words.append(float(operand))
+                continue
+            if operand.__class__ is not np.ndarray or not operand.flags.carray:
+                return plain(*given)
+            if shape is None:
+                shape, count = operand.shape, operand.size
+            elif operand.shape != shape:
+                return plain(*given)
+            words.append(addressof(_from_buffer(operand)))
+        forced = config.EAGER_KERNEL_ELEMENTS
+        least = _LEAST_ELEMENTS if forced is None else forced
+        if count < least or not count or not config.EAGER_KERNELS:
+            return plain(*given)
+        if found is None:
+            found = _loop(op, attrs, operands, out, None)
+        if found is False:
+            return plain(*given)
+        result = np.empty(shape, numpy_type)
+        found[count >= _BRIEF](addressof(_from_buffer(result)), *words, count)
         return result
 
     return run
