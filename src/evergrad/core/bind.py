@@ -92,6 +92,13 @@ def _bind_unresolved(
     op: Op, key: Any, types: tuple[Any, ...], args: tuple[Any, ...], attrs: dict[str, Any]
 ) -> Any:
     """Convert the arguments to what rows take, or resolve the specialization; then bind again."""
+    state = STATE.get()
+    if not state.intercepted:
+        for type in types:
+            if type.__class__ is not TensorType and type not in Scalar:
+                break
+        else:  # nothing is to be converted: numbers of a trace occur in traces alone
+            return _bind_general(state, op.resolve(key, types, attrs), args)
     if any(type.__class__ is CompoundType for type in types):
         return bind_compound(op, args, attrs)
     if PythonNumber in types or any(plain_attributes(v) is not v for v in attrs.values()):

@@ -200,8 +200,11 @@ class Op:
 
     def _specialize(self, types: tuple[ArgType, ...], attrs: Attrs) -> Specialization:
         casts: tuple[dtype | None, ...] | None = None
-        if self.promote is not None:
-            found = self.promote(types)
+        operands: tuple[TensorType, ...]
+        found = None if self.promote is None else self.promote(types)
+        if found is None or _are_all(types, found):
+            operands = types  # type: ignore[assignment]
+        else:
             common = found if isinstance(found, tuple) else (found,) * len(types)
             wanted = tuple(
                 c if isinstance(t, TensorType) and t.dtype is not c else None
@@ -217,11 +220,17 @@ class Op:
                 t if isinstance(t, TensorType) else tensor_type((), c)
                 for t, c in zip(types, common, strict=True)
             )
-        else:
-            operands = types  # type: ignore[assignment]
         result = self.type(*operands, **attrs)
         out_types = result if isinstance(result, tuple) else (result,)
         return Specialization(self, attrs, types, operands, out_types, casts)
+
+
+def _are_all(types: tuple[ArgType, ...], found: dtype | tuple[dtype, ...]) -> bool:
+    """Whether all arguments are tensors of one element type."""
+    for type in types:
+        if not isinstance(type, TensorType) or type.dtype is not found:
+            return False
+    return True
 
 
 @on_trim
@@ -280,8 +289,8 @@ class Specialization:
         # Whether it takes its arguments as they are and has one result.
         self.is_direct: bool = self.single and casts is None
         self.selects: bool = op.selects
-        self.differentiable: bool = op.differentiable and any(
-            t.dtype.category >= dtypes.FLOATING for t in out_types
+        self.differentiable: bool = op.differentiable and (
+            max([t.dtype.category for t in out_types], default=0) >= dtypes.FLOATING
         )
         # Whether the result is contiguous whatever the strides of the arguments: a ufunc allocates
         # results of less than two dimensions so.

@@ -37,6 +37,8 @@ _LEAST_ELEMENTS = 128
 # Loops over fewer elements keep the GIL: releasing it would take as long.
 _BRIEF = 1 << 14
 
+# Broadcast operands of one ufunc: for fewer elements NumPy is as fast.
+_LEAST_BROADCAST = 1 << 12
 # Rows of fewer elements would not fill a vector.
 _LEAST_COLUMNS = 16
 # Elements of a chunk of a call that runs in parallel.
@@ -66,6 +68,13 @@ def may_use_loop(
         return False
     if all(t.shape == out.shape or not t.shape for t in operands):
         return prefers_loop(op) and any(t.shape == out.shape for t in operands)
+    if (
+        out.numel < _LEAST_BROADCAST
+        and op.emit.cost is Cost.CHEAP
+        and isinstance(op.eval, np.ufunc)
+        and config.EAGER_KERNEL_ELEMENTS is None
+    ):
+        return False
     return broadcast_of([t.shape for t in operands], out.shape) is not None
 
 
