@@ -71,10 +71,7 @@ def _plain_evaluator(
 
 def _is_low(types: tuple[Any, ...]) -> bool:
     """Whether an element type is evaluated in another one."""
-    for t in types:
-        if isinstance(t, TensorType) and t.dtype.compute is not t.dtype.np:
-            return True
-    return False
+    return True in [isinstance(t, TensorType) and t.dtype.compute is not t.dtype.np for t in types]
 
 
 def _wraps_around(types: tuple[ArgType, ...], operands: tuple[Any, ...]) -> bool:

@@ -227,10 +227,7 @@ class Op:
 
 def _are_all(types: tuple[ArgType, ...], found: dtype | tuple[dtype, ...]) -> bool:
     """Whether all arguments are tensors of one element type."""
-    for type in types:
-        if not isinstance(type, TensorType) or type.dtype is not found:
-            return False
-    return True
+    return False not in [isinstance(t, TensorType) and t.dtype is found for t in types]
 
 
 @on_trim
