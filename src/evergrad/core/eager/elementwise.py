@@ -144,6 +144,11 @@ def loop_evaluator(
     count = out.numel
     if len(operands) == 1:
         return _unary_evaluator(loop, count, plain)
+    if count < PARALLEL_MIN_ELEMENTS:
+        if is_number == (False, False):
+            return _binary_evaluator(loop, count, plain)
+        if is_number[0] is False and all(is_number[1:]):
+            return _number_evaluator(loop, count, plain)
 
     def run(*given: Any) -> Any:
         forced = config.EAGER_KERNEL_ELEMENTS
@@ -177,6 +182,50 @@ def _unary_evaluator(loop: _Loop, count: int, plain: Callable[..., Any]) -> Call
             return loop.run((operand,), [addressof(_from_buffer(operand))])
         result = loop.allocate()
         loop.function(addressof(_from_buffer(result)), addressof(_from_buffer(operand)), count)
+        return result
+
+    return run
+
+
+def _binary_evaluator(loop: _Loop, count: int, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for two operands with dimensions."""
+    extents = loop.extents
+
+    def run(a: Any, b: Any) -> Any:
+        forced = config.EAGER_KERNEL_ELEMENTS
+        least = _LEAST_ELEMENTS if forced is None else forced
+        if count < least or not count or not config.EAGER_KERNELS:
+            return plain(a, b)
+        if not (a.flags.carray and b.flags.carray and (loop.made or loop.is_ready())):
+            return plain(a, b)
+        function = loop.function
+        if function is False:
+            return plain(a, b)
+        result = loop.allocate()
+        function(
+            addressof(_from_buffer(result)), addressof(_from_buffer(a)),
+            addressof(_from_buffer(b)), *extents,
+        )  # fmt: skip
+        return result
+
+    return run
+
+
+def _number_evaluator(loop: _Loop, count: int, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for one operand with dimensions, and numbers behind it."""
+
+    def run(operand: Any, *numbers: Any) -> Any:
+        forced = config.EAGER_KERNEL_ELEMENTS
+        least = _LEAST_ELEMENTS if forced is None else forced
+        if count < least or not count or not config.EAGER_KERNELS or not operand.flags.carray:
+            return plain(operand, *numbers)
+        if not loop.is_ready():
+            return plain(operand, *numbers)
+        result = loop.allocate()
+        loop.function(
+            addressof(_from_buffer(result)), addressof(_from_buffer(operand)),
+            *map(float, numbers), count,
+        )  # fmt: skip
         return result
 
     return run
