@@ -414,8 +414,20 @@ def test_shapes_that_never_repeat_are_left_to_numpy() -> None:
     function = EagerComposite(lambda x: x * 2 + 1, least=1, size=None, keeps=0)
     for length in range(1, 80):
         assert_close(function(eg.ones(length)), eg.full((length,), 3.0))
-    assert len(function.specializations) == 8
+    assert len(function.specializations) == 3
     assert sum(len(f.specializations) for f in _COMPOSITES) <= 256
+
+
+def test_shapes_of_another_kind_get_kernels_all_the_same() -> None:
+    function = EagerComposite(lambda x: x * 2 + 1, least=1, size=None, keeps=0)
+    for width in range(1, 8):
+        for length in range(1, 6):
+            function(eg.ones(length, width))
+    assert len(function.specializations) == 7 * 3
+    for _ in range(20):
+        for length in range(1, 6):
+            function(eg.ones(length, 4))
+    assert len(function.specializations) == 7 * 3 + 2  # those that do repeat
 
 
 def test_optimizers_step_as_piece_by_piece() -> None:

@@ -23,7 +23,7 @@ from evergrad.core.accumulate_grad import (
     accumulate_tensor,
     in_place_gradient,
 )
-from evergrad.core.bind import as_operand_tensor, bind
+from evergrad.core.bind import as_operand_tensor, bind, bind_binary, bind_unary
 from evergrad.core.compound import Compound, dense_array, total
 from evergrad.core.eager.parallel_ufunc import add_arrays
 from evergrad.core.errstate import QUIET, numpy_errors
@@ -479,6 +479,8 @@ def frame_namers() -> dict[CodeType, tuple[str, Callable[[Any], str]]]:
     """For functions that run ops: the local variable that holds the op, and how to name it."""
     return {
         bind.__code__: ("op", lambda op: op.name),
+        bind_unary.__code__: ("op", lambda op: op.name),
+        bind_binary.__code__: ("op", lambda op: op.name),
         BackwardPass.run_nodes.__code__: ("node", lambda node: node.name()),
         BackwardPass.run_general.__code__: ("node", lambda node: node.name()),
     }

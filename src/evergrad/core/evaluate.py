@@ -54,17 +54,10 @@ def _plain_evaluator(
         run = op.prepare(**attrs)
     elif attrs:
         run = functools.partial(function, **attrs)
-    low = op.upcast and any(
-        isinstance(t, TensorType) and t.dtype.compute is not t.dtype.np
-        for t in (*operands, *out_types)
-    )
-    if any(
-        isinstance(t, type) and isinstance(o, TensorType) and o.dtype.category <= dtypes.INTEGRAL
-        for t, o in zip(types, operands, strict=True)
-    ):
+    if operands is not types and _wraps_around(types, operands):
         # A Python int takes the tensor's type by wrapping around, as in PyTorch.
         run = _with_wrapped_scalars(run, types, operands)
-    if low:
+    if op.upcast and _is_low((*operands, *out_types)):
         return _through_float32(run, out_types)
     if op.outputs > 1 or op.alias:
         return run
@@ -74,6 +67,18 @@ def _plain_evaluator(
             run = parallel_ufunc(run)
         return _into_fresh(run, out.shape, out.dtype.np)
     return run if op.takes_out else _as_array(run, out.dtype.np)
+
+
+def _is_low(types: tuple[Any, ...]) -> bool:
+    """Whether an element type is evaluated in another one."""
+    return True in [isinstance(t, TensorType) and t.dtype.compute is not t.dtype.np for t in types]
+
+
+def _wraps_around(types: tuple[ArgType, ...], operands: tuple[Any, ...]) -> bool:
+    return any(
+        isinstance(t, type) and isinstance(o, TensorType) and o.dtype.category <= dtypes.INTEGRAL
+        for t, o in zip(types, operands, strict=True)
+    )
 
 
 def _with_wrapped_scalars(

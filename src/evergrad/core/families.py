@@ -38,6 +38,13 @@ Formula = Callable[..., Any]
 def result_dtype(types: Sequence[ArgType]) -> dtype:
     """Type promotion: tensors with dimensions decide, then 0-d tensors, then Python numbers; a
     lower rank counts only if its category is higher."""
+    first = types[0]
+    if isinstance(first, TensorType):
+        for t in types:
+            if t.__class__ is not TensorType or t.dtype is not first.dtype:
+                break
+        else:
+            return first.dtype
     ranks: list[dtype | None] = [None, None, None]
     for t in types:
         if isinstance(t, TensorType):
@@ -154,6 +161,7 @@ def elementwise(
     nothing = isinstance(d, str)
     facts.setdefault("autocast", AutocastPolicy.KEEP)
     facts.setdefault("eager_derivative", LEAST_DERIVATIVE)
+    facts.setdefault("shape_generic", True)
     op = Op(
         name,
         family="elementwise",
@@ -302,6 +310,7 @@ def reduction(
 
     nothing = isinstance(d, str)
     facts.setdefault("eager_derivative", LEAST_DERIVATIVE)
+    facts.setdefault("shape_generic", True)
     op = Op(
         name, family="reduction", type=type, eval=function,
         vjp=NONDIFFERENTIABLE if nothing else partial(pull, _same), jvp=None if nothing else jvp,

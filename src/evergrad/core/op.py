@@ -32,6 +32,7 @@ from evergrad.core.row_facts import (
 )
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.vjp_program import VjpProgram
+from evergrad.core.vjp_template import clear_templates, vjp_program
 from evergrad.extension import ExtensionPoint, provides
 from evergrad.memory.pool import on_trim
 
@@ -69,7 +70,9 @@ class Op:
     a kernel, and ``eager_derivative`` the same for the vjp of a row in which this one occurs
     (``None``: no such kernel); ``eager_loop`` whether a native loop is faster than the NumPy calls
     of its evaluation (``None``: if it is expensive, and not one ufunc); ``eager_reduction`` the
-    native loop that evaluates a reduction of contiguous floats. Their types are in
+    native loop that evaluates a reduction of contiguous floats; ``shape_generic`` whether the vjp
+    depends on extents only through which are equal, one or zero
+    (:mod:`evergrad.core.vjp_template`). Their types are in
     :mod:`evergrad.core.row_facts`. ``checks`` marks a row that raises unless its argument holds: an
     effect, so that it is never dead code.
     """
@@ -78,7 +81,8 @@ class Op:
         "alias", "autocast", "batch", "checks", "combine", "communicates", "commutative", "doc",
         "eager", "eager_derivative", "eager_loop", "eager_reduction", "emit", "eval", "family",
         "indexing", "jvp", "name", "nan_safe_vjp", "outputs", "prepare", "promote", "random",
-        "scatter_index", "selects", "specializations", "takes_out", "type", "upcast", "vjp",
+        "scatter_index", "selects", "shape_generic", "specializations", "takes_out", "type",
+        "upcast", "vjp",
     )  # fmt: skip
 
     def __init__(
@@ -107,6 +111,7 @@ class Op:
         eager_derivative: int | None = None,
         eager_loop: bool | None = None,
         eager_reduction: EagerReduction | None = None,
+        shape_generic: bool = False,
         checks: bool = False,
         doc: str = "",
         in_table: bool = True,
@@ -141,6 +146,7 @@ class Op:
         self.eager_derivative: int | None = eager_derivative
         self.eager_loop: bool | None = eager_loop
         self.eager_reduction: EagerReduction | None = eager_reduction
+        self.shape_generic: bool = shape_generic
         self.checks: bool = checks
         self.doc: str = doc
         # For a row that scatters its argument into zeros (the transpose of a slice): the NumPy
@@ -194,8 +200,11 @@ class Op:
 
     def _specialize(self, types: tuple[ArgType, ...], attrs: Attrs) -> Specialization:
         casts: tuple[dtype | None, ...] | None = None
-        if self.promote is not None:
-            found = self.promote(types)
+        operands: tuple[TensorType, ...]
+        found = None if self.promote is None else self.promote(types)
+        if found is None or _are_all(types, found):
+            operands = types  # type: ignore[assignment]
+        else:
             common = found if isinstance(found, tuple) else (found,) * len(types)
             wanted = tuple(
                 c if isinstance(t, TensorType) and t.dtype is not c else None
@@ -211,11 +220,14 @@ class Op:
                 t if isinstance(t, TensorType) else tensor_type((), c)
                 for t, c in zip(types, common, strict=True)
             )
-        else:
-            operands = types  # type: ignore[assignment]
         result = self.type(*operands, **attrs)
         out_types = result if isinstance(result, tuple) else (result,)
         return Specialization(self, attrs, types, operands, out_types, casts)
+
+
+def _are_all(types: tuple[ArgType, ...], found: dtype | tuple[dtype, ...]) -> bool:
+    """Whether all arguments are tensors of one element type."""
+    return False not in [isinstance(t, TensorType) and t.dtype is found for t in types]
 
 
 @on_trim
@@ -229,6 +241,7 @@ def clear_specializations() -> None:
     _specializations_kept = 0
     clear_composite_kernels()
     clear_row_kernels()
+    clear_templates()
     for op in TABLE.values():
         forgotten, op.specializations = op.specializations, {}
         for specialization in forgotten.values():
@@ -273,8 +286,8 @@ class Specialization:
         # Whether it takes its arguments as they are and has one result.
         self.is_direct: bool = self.single and casts is None
         self.selects: bool = op.selects
-        self.differentiable: bool = op.differentiable and any(
-            t.dtype.category >= dtypes.FLOATING for t in out_types
+        self.differentiable: bool = op.differentiable and (
+            max([t.dtype.category for t in out_types], default=0) >= dtypes.FLOATING
         )
         # Whether the result is contiguous whatever the strides of the arguments: a ufunc allocates
         # results of less than two dimensions so.
@@ -286,7 +299,7 @@ class Specialization:
         """The vjp with respect to the arguments in the bit set ``needs``."""
         program = self.vjp_programs.get(needs)
         if program is None:
-            program = self.vjp_programs[needs] = VjpProgram(self, needs)
+            program = self.vjp_programs[needs] = vjp_program(self, needs)
         return program
 
     def formula(self, needs: int, nan_safe: bool) -> Any:
@@ -309,6 +322,6 @@ class Specialization:
                 found = copy(program)
                 found.is_nan_safe = True
             else:
-                found = VjpProgram(self, program.needs, nan_safe=True)
+                found = vjp_program(self, program.needs, nan_safe=True)
             self.vjp_programs[~program.needs] = found
         return found

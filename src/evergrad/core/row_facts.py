@@ -261,4 +261,5 @@ class Facts(TypedDict, total=False):
     eager_derivative: int
     eager_loop: bool
     eager_reduction: EagerReduction
+    shape_generic: bool
     checks: bool

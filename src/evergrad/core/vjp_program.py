@@ -46,8 +46,8 @@ class VjpProgram:
         "_calls",
         "_constants",
         "_fused",
+        "_graph",
         "edges",
-        "graph",
         "is_nan_safe",
         "needs",
         "saves",
@@ -69,10 +69,11 @@ class VjpProgram:
         used |= {out for out in graph.outputs if isinstance(out, Var)}
         cotangents = graph.inputs[len(values) :]
         self.saves: tuple[int, ...] = tuple(i for i, var in enumerate(values) if var in used)
-        self.graph: Graph = Graph(
+        traced = Graph(
             [*(values[i] for i in self.saves), *cotangents], (), graph.equations, graph.outputs
         )
-        flat = self.graph.inlined()
+        self._graph: Graph | None = traced
+        flat = traced.inlined()
         self.scatter_index: tuple[Any, TensorType] | None = _scatter_part(flat)
         slots = self._build_calls(flat)
         sources = _sources(flat, cotangents)
@@ -86,6 +87,13 @@ class VjpProgram:
         self.unread: frozenset[int] = frozenset(
             k for k, var in enumerate(cotangents) if not (read or var in used)
         )
+
+    @property
+    def graph(self) -> Graph:
+        """The formula as it was traced; of a program from a template it is traced now."""
+        if self._graph is None:
+            self._graph = VjpProgram(self.specialization, self.needs, self.is_nan_safe).graph
+        return self._graph
 
     def _fuse(self, graph: Graph, slots: list[int | None]) -> FusedVjp | None:
         """The calls as one fused kernel, if all results are fresh memory."""
@@ -104,8 +112,7 @@ class VjpProgram:
         top = next_number + len(numbers)
         calls: list[tuple[Callable[..., Any], Any, int]] = []
         scratch = 0
-        dying = _last_uses(graph)
-        for number, eqn in enumerate(graph.equations):
+        for eqn, reusable in zip(graph.equations, reusable_arguments(graph), strict=True):
             args = []
             for arg in eqn.args:
                 if isinstance(arg, Var):
@@ -116,10 +123,10 @@ class VjpProgram:
             for out in eqn.outs:
                 slot[out] = top
                 top += 1
-            into = _reusable_argument(eqn, dying[number])
+            into = reusable if eqn.outs[0].type.nbytes >= LEDGER_MIN_BYTES else None
             if into is None and not eqn.op.alias:
                 scratch += sum(out.type.nbytes for out in eqn.outs)
-            calls.append(_call(eqn.specialization, args, into))
+            calls.append(call_into(eqn.specialization, args, into))
         self._calls = calls
         self._constants = numbers
         self.scratch: int = scratch
@@ -177,13 +184,17 @@ def _scatter_part(graph: Graph) -> tuple[Any, TensorType] | None:
     return eqn.op.scatter_index(**eqn.attrs), eqn.outs[0].type
 
 
-def _call(
+def call_into(
     specialization: Specialization, args: list[int], into: int | None
 ) -> tuple[Callable[..., Any], Any, int]:
-    """A call as (function, first slot or slots, second slot or how to read the first)."""
+    """A call as (function, first slot or slots, second slot or how to read the first); ``into`` is
+    the argument that it overwrites."""
     run = specialization.run if into is None else _into_argument(specialization, into, len(args))
-    if not specialization.single:
-        return run, args, -3
+    return (run, args, -3) if not specialization.single else shared_call(run, args)
+
+
+def shared_call(run: Callable[..., Any], args: list[int]) -> tuple[Callable[..., Any], Any, int]:
+    """The same for a function with one result."""
     if len(args) == 1:
         return run, args[0], -1
     if len(args) == 2:
@@ -210,12 +221,18 @@ def _last_uses(graph: Graph) -> list[set[Var]]:
     return dying
 
 
+def reusable_arguments(graph: Graph) -> list[int | None]:
+    """For each equation the argument that it may overwrite if that is large enough."""
+    dying = _last_uses(graph)
+    return [_reusable_argument(eqn, dying[i]) for i, eqn in enumerate(graph.equations)]
+
+
 def _reusable_argument(eqn: Equation, dying: set[Var]) -> int | None:
     """Which dying argument a ufunc may write its result to; ``None`` if there is none."""
     out = eqn.outs[0].type
     plain = isinstance(eqn.op.eval, np.ufunc) and len(eqn.args) <= 2 and not eqn.attrs
     exact = out.dtype.compute is out.dtype.np and out.dtype.category >= dtypes.FLOATING
-    if plain and exact and out.nbytes >= LEDGER_MIN_BYTES:
+    if plain and exact:
         for i, arg in enumerate(eqn.args):
             if isinstance(arg, Var) and arg in dying and arg.type.same(out):
                 return i

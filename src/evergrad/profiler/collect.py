@@ -16,13 +16,30 @@ from types import FrameType
 from typing import Any
 
 from evergrad.core.backward import run_backward
-from evergrad.core.bind import bind
+from evergrad.core.bind import bind, bind_binary, bind_unary
 from evergrad.profiler.events import Event
 
 _BIND = bind.__code__
+# The same for one and two arguments; they call bind in all but the common case.
+_SHORT = (bind_unary.__code__, bind_binary.__code__)
 _BACKWARD = run_backward.__code__
 
 _current: ContextVar[Collector | None] = ContextVar("evergrad_profiler", default=None)
+
+
+def _is_watched(frame: FrameType) -> bool:
+    code = frame.f_code
+    if code is _BIND:
+        caller = frame.f_back
+        return caller is None or caller.f_code not in _SHORT
+    return code is _BACKWARD or code in _SHORT
+
+
+def _arguments(values: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments of an op, from the local variables of its binding."""
+    if "args" in values:
+        return tuple(values["args"])
+    return tuple(values[name] for name in ("a", "b") if name in values)
 
 
 class Collector:
@@ -46,8 +63,7 @@ class Collector:
         _current.set(self._former)
 
     def _watch(self, frame: FrameType, kind: str, _: Any) -> None:
-        code = frame.f_code
-        if code is not _BIND and code is not _BACKWARD:
+        if not _is_watched(frame):
             return
         if kind == "call":
             self._open_call(frame)
@@ -59,7 +75,7 @@ class Collector:
             self.open("backward")
             return
         values = frame.f_locals
-        shapes = _shapes(values["args"]) if self.with_shapes else ()
+        shapes = _shapes(_arguments(values)) if self.with_shapes else ()
         self.open(values["op"].name, shapes)
 
     def open(self, name: str, shapes: tuple[Any, ...] = ()) -> None:

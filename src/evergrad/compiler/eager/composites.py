@@ -20,7 +20,12 @@ from evergrad.compiler.eager.graph import NativeGraph
 from evergrad.compiler.eager.residuals import Partition, partition_composite
 from evergrad.core import dtypes
 from evergrad.core.composite import Structure
-from evergrad.core.eager.fusion import EagerComposite, clear_composite_kernels, specializations_kept
+from evergrad.core.eager.fusion import (
+    EagerComposite,
+    Uses,
+    clear_composite_kernels,
+    specializations_kept,
+)
 from evergrad.core.op import Op, Specialization
 from evergrad.core.recording import record
 from evergrad.core.state import State
@@ -43,14 +48,15 @@ def call(
     key = (types, tuple(attrs.items())) if attrs else types
     specialization = function.specializations.get(key)
     if specialization is None:
-        if function.rarely_repeats():
+        uses = function.uses(args, attrs)
+        if uses.rarely_repeat():
             return function.function(*args, **attrs)
         specialization = _new_specialization(
-            function, key, Structure(function.traced, types, attrs)
+            function, key, Structure(function.traced, types, attrs), uses
         )
     if not specialization.is_native:
         return function.function(*args, **attrs)
-    function.calls += 1
+    specialization.uses.calls += 1
     tensors = tuple([a for a in args if a is not None])
     found = specialization.native.run([t._value for t in tensors])
     outs = tuple([fresh(a, t) for a, t in zip(found, specialization.out_types, strict=True)])
@@ -60,9 +66,10 @@ def call(
 
 
 def _new_specialization(
-    function: EagerComposite, key: Any, structure: Structure
+    function: EagerComposite, key: Any, structure: Structure, uses: Uses
 ) -> CompositeSpecialization:
-    specialization = CompositeSpecialization(function, structure)
+    specialization = CompositeSpecialization(function, structure, uses)
+    uses.kernels += 1
     if specializations_kept() >= _SPECIALIZATION_LIMIT:
         clear_composite_kernels()
     function.specializations[key] = specialization
@@ -90,10 +97,11 @@ class CompositeSpecialization(Specialization):
     function's, the others residuals.
     """
 
-    __slots__ = ("is_native", "native", "partition", "structure", "visible")
+    __slots__ = ("is_native", "native", "partition", "structure", "uses", "visible")
 
-    def __init__(self, function: EagerComposite, structure: Structure) -> None:
+    def __init__(self, function: EagerComposite, structure: Structure, uses: Uses) -> None:
         self.structure = structure
+        self.uses = uses
         self.attrs = structure.attrs
         self.types = self.operands = structure.types
         self.casts = None
@@ -155,7 +163,7 @@ class CompositeVjpProgram(VjpProgram):
             arguments[i] if i < len(arguments) else _unread(specialization, i - len(arguments))
             for i in self.saves
         ]
-        self.graph = Graph([*values, *cotangents], (), graph.equations, graph.outputs)
+        self._graph = Graph([*values, *cotangents], (), graph.equations, graph.outputs)
         wanted = [i for i, out in enumerate(graph.outputs) if out is not None]
         outputs = [graph.outputs[i] for i in wanted]
         recomputing = Graph(self.graph.inputs, (), graph.equations, outputs)

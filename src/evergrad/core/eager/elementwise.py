@@ -37,6 +37,8 @@ _LEAST_ELEMENTS = 128
 # Loops over fewer elements keep the GIL: releasing it would take as long.
 _BRIEF = 1 << 14
 
+# Broadcast operands of one ufunc: for fewer elements NumPy is as fast.
+_LEAST_BROADCAST = 1 << 12
 # Rows of fewer elements would not fill a vector.
 _LEAST_COLUMNS = 16
 # Elements of a chunk of a call that runs in parallel.
@@ -65,11 +67,19 @@ def may_use_loop(
     ):
         return False
     if all(t.shape == out.shape or not t.shape for t in operands):
-        return _prefers_loop(op) and any(t.shape == out.shape for t in operands)
+        return prefers_loop(op) and any(t.shape == out.shape for t in operands)
+    if (
+        out.numel < _LEAST_BROADCAST
+        and op.emit.cost is Cost.CHEAP
+        and isinstance(op.eval, np.ufunc)
+        and config.EAGER_KERNEL_ELEMENTS is None
+    ):
+        return False
     return broadcast_of([t.shape for t in operands], out.shape) is not None
 
 
-def _prefers_loop(op: Op) -> bool:
+def prefers_loop(op: Op) -> bool:
+    """Whether a native loop is faster than what NumPy does on operands of one shape."""
     if op.eager_loop is not None:
         return op.eager_loop
     return op.emit.cost is Cost.EXPENSIVE and not isinstance(op.eval, np.ufunc)
@@ -134,6 +144,11 @@ def loop_evaluator(
     count = out.numel
     if len(operands) == 1:
         return _unary_evaluator(loop, count, plain)
+    if count < PARALLEL_MIN_ELEMENTS:
+        if is_number == (False, False):
+            return _binary_evaluator(loop, count, plain)
+        if is_number[0] is False and all(is_number[1:]):
+            return _number_evaluator(loop, count, plain)
 
     def run(*given: Any) -> Any:
         forced = config.EAGER_KERNEL_ELEMENTS
@@ -167,6 +182,89 @@ def _unary_evaluator(loop: _Loop, count: int, plain: Callable[..., Any]) -> Call
             return loop.run((operand,), [addressof(_from_buffer(operand))])
         result = loop.allocate()
         loop.function(addressof(_from_buffer(result)), addressof(_from_buffer(operand)), count)
+        return result
+
+    return run
+
+
+def _binary_evaluator(loop: _Loop, count: int, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for two operands with dimensions."""
+    extents = loop.extents
+
+    def run(a: Any, b: Any) -> Any:
+        forced = config.EAGER_KERNEL_ELEMENTS
+        least = _LEAST_ELEMENTS if forced is None else forced
+        if count < least or not count or not config.EAGER_KERNELS:
+            return plain(a, b)
+        if not (a.flags.carray and b.flags.carray and (loop.made or loop.is_ready())):
+            return plain(a, b)
+        function = loop.function
+        if function is False:
+            return plain(a, b)
+        result = loop.allocate()
+        function(
+            addressof(_from_buffer(result)), addressof(_from_buffer(a)),
+            addressof(_from_buffer(b)), *extents,
+        )  # fmt: skip
+        return result
+
+    return run
+
+
+def _number_evaluator(loop: _Loop, count: int, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for one operand with dimensions, and numbers behind it."""
+
+    def run(operand: Any, *numbers: Any) -> Any:
+        forced = config.EAGER_KERNEL_ELEMENTS
+        least = _LEAST_ELEMENTS if forced is None else forced
+        if count < least or not count or not config.EAGER_KERNELS or not operand.flags.carray:
+            return plain(operand, *numbers)
+        if not loop.is_ready():
+            return plain(operand, *numbers)
+        result = loop.allocate()
+        loop.function(
+            addressof(_from_buffer(result)), addressof(_from_buffer(operand)),
+            *map(float, numbers), count,
+        )  # fmt: skip
+        return result
+
+    return run
+
+
+def any_extent_loop(
+    op: Op, attrs: Attrs, operands: tuple[TensorType, ...], out: TensorType,
+    plain: Callable[..., Any],
+) -> Callable[..., Any]:  # fmt: skip
+    """The same for small operands of any one shape and numbers; ``plain`` for all others."""
+    is_number = tuple([not t.shape for t in operands])
+    numpy_type = out.dtype.np
+    found: Any = None
+
+    def run(*given: Any) -> Any:
+        nonlocal found
+        shape: Any = None
+        words: list[Any] = []
+        for operand, number in zip(given, is_number, strict=True):
+            if number:
+                words.append(float(operand))
+                continue
+            if operand.__class__ is not np.ndarray or not operand.flags.carray:
+                return plain(*given)
+            if shape is None:
+                shape, count = operand.shape, operand.size
+            elif operand.shape != shape:
+                return plain(*given)
+            words.append(addressof(_from_buffer(operand)))
+        forced = config.EAGER_KERNEL_ELEMENTS
+        least = _LEAST_ELEMENTS if forced is None else forced
+        if count < least or not count or not config.EAGER_KERNELS:
+            return plain(*given)
+        if found is None:
+            found = _loop(op, attrs, operands, out, None)
+        if found is False:
+            return plain(*given)
+        result = np.empty(shape, numpy_type)
+        found[count >= _BRIEF](addressof(_from_buffer(result)), *words, count)
         return result
 
     return run

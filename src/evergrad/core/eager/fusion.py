@@ -19,6 +19,7 @@ import numpy as np
 
 from evergrad import config
 from evergrad.core import dtypes
+from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE
 from evergrad.extension import ExtensionPoint
 
@@ -26,12 +27,24 @@ _call_native: ExtensionPoint[..., Any] = ExtensionPoint("native_composite")
 
 Size = Callable[..., int]
 
-# A function with so many specializations, each of so few calls, gets no more kernels: shapes that
-# never repeat would be compiled over and over.
-_MANY_SPECIALIZATIONS = 8
+# A function or row that met so many shapes of one kind, each in so few calls, gets no kernel for
+# another one: batches that change their size would be planned over and over.
+MANY_SHAPES = 3
 _FEW_CALLS = 3
 # For how many combinations of types a function caches whether they use a kernel.
 _MOST_DECISIONS = 1 << 12
+
+
+class Uses:
+    """How many kernels were made for shapes of one kind, and how often they were called."""
+
+    __slots__ = ("calls", "kernels")
+
+    def __init__(self) -> None:
+        self.calls = self.kernels = 0
+
+    def rarely_repeat(self, many: int = MANY_SHAPES) -> bool:
+        return self.kernels >= many and self.calls < self.kernels * _FEW_CALLS
 
 
 class EagerComposite:
@@ -53,7 +66,8 @@ class EagerComposite:
         self.name = function.__name__.strip("_")
         # By types and attributes; owned by the compiler.
         self.specializations: dict[Any, Any] = {}
-        self.calls = 0
+        # By kind: see :meth:`uses`.
+        self.kinds: dict[Any, Uses] = {}
         # Whether calls of given types use a kernel.
         self.profitable: dict[Any, bool] = {}
         functools.update_wrapper(self, function)
@@ -94,18 +108,24 @@ class EagerComposite:
             return False
         return all(a is None or a._type.dtype in _KERNEL_TYPES for a in args)
 
-    def rarely_repeats(self) -> bool:
-        """Whether the types and attributes of its calls hardly ever repeat."""
-        return (
-            len(self.specializations) >= _MANY_SPECIALIZATIONS
-            and self.calls < len(self.specializations) * _FEW_CALLS
+    def uses(self, args: tuple[Any, ...], attrs: dict[str, Any]) -> Uses:
+        """The counts for arguments of one kind: parameters of these types, and other tensors that
+        have as many dimensions and, beside the first, the same last extent."""
+        kind = (
+            *[a if a is None else a._type if a._leaf is not None else _kind(a._type) for a in args],
+            *attrs.items(),
         )
+        return self.kinds.setdefault(kind, Uses())
 
     def clear(self) -> None:
         """Clear its kernels; those in use are made again."""
-        cleared, self.specializations, self.calls = self.specializations, {}, 0
+        cleared, self.specializations, self.kinds = self.specializations, {}, {}
         for specialization in cleared.values():
             specialization.vjp_programs = {}  # breaks the reference cycle
+
+
+def _kind(type: TensorType) -> tuple[Any, ...]:
+    return type.dtype, len(type.shape), type.shape[1:][-1:]
 
 
 def is_large(size: int, least: int) -> bool:

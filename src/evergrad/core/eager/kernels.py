@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from evergrad import config
 from evergrad.core import dtypes
-from evergrad.core.eager.fusion import is_large
+from evergrad.core.eager.fusion import Uses, is_large
 from evergrad.core.row_facts import LEAST_DERIVATIVE
 from evergrad.core.shapes import TensorType
 from evergrad.core.trace import Graph
@@ -44,23 +44,9 @@ _KERNEL_LIMIT = 256
 # Planning a kernel for another shape takes milliseconds. A row whose shapes hardly ever repeat
 # gets no more of them on arrays of fewer elements than these.
 _WORTH_PLANNING = 1 << 16
-_MANY_KERNELS = 8
-_FEW_CALLS = 3
-
-
-class _Uses:
-    """How often the kernels of a row were called, and how many were made."""
-
-    __slots__ = ("calls", "kernels")
-
-    def __init__(self) -> None:
-        self.calls = self.kernels = 0
-
-    def rarely_repeat(self) -> bool:
-        return self.kernels >= _MANY_KERNELS and self.calls < self.kernels * _FEW_CALLS
-
-
-_uses: dict[str, _Uses] = {}
+# The uses of kernels by row, and by row, element types and all extents but the first.
+_uses: dict[Any, Uses] = {}
+_MANY_OF_A_ROW = 8
 
 
 def row_evaluator(
@@ -70,19 +56,24 @@ def row_evaluator(
     assert op.eager is not None
     least, size = op.eager.least, op.eager.size(*operands)
     key = op.name, tuple(attrs.items()), operands
-    uses = _uses.setdefault(op.name, _Uses())
+    kind = op.name, tuple([(t.dtype, t.shape[1:]) for t in operands])
+    of_kind = _uses.setdefault(kind, Uses())
+    of_row = _uses.setdefault(op.name, Uses())
 
     def run(*arrays: Any) -> Any:
         forced = config.EAGER_KERNEL_ELEMENTS  # as is_large(), without a call
         if size < (least if forced is None else max(forced, 1)) or not config.EAGER_KERNELS:
             return plain(*arrays)
-        uses.calls += 1
+        of_kind.calls += 1
+        of_row.calls += 1
         try:
             kernel = _kernels[key]
         except KeyError:
-            if uses.rarely_repeat() and size < _WORTH_PLANNING:
+            is_rare = of_kind.rarely_repeat() or of_row.rarely_repeat(_MANY_OF_A_ROW)
+            if is_rare and size < _WORTH_PLANNING:
                 return plain(*arrays)
-            uses.kernels += 1
+            of_kind.kernels += 1
+            of_row.kernels += 1
             kernel = _new_kernel(key, op, attrs)
         return plain(*arrays) if kernel is None else kernel(*arrays)
 
@@ -103,6 +94,7 @@ def _new_kernel(key: Any, op: Op, attrs: Attrs) -> Callable[..., Any] | None:
 def clear_row_kernels() -> None:
     """Clear the kernels of rows; those in use are made again."""
     _kernels.clear()
+    _uses.clear()
 
 
 class FusedVjp:

@@ -21,8 +21,8 @@ Array = np.ndarray[Any, Any]
 
 _lane_kernel: ExtensionPoint[..., Any] = ExtensionPoint("lane_kernel")
 
-# From so many elements on: for fewer the calls of NumPy are as fast.
-_LEAST_ELEMENTS = 64
+# From so many elements on: NumPy takes several calls for fewer, too.
+_LEAST_ELEMENTS = 8
 # Loops over fewer elements keep the GIL: releasing it would take as long.
 _BRIEF = 1 << 14
 # The largest number that topk keeps of a row, and which part of a long row at most.
@@ -30,7 +30,8 @@ _MOST_KEPT = 64
 _SHARE_KEPT = 4
 _LONG_ROW = 256
 
-_FLOATS = ("float32", "float64")
+# By the code of an element type: its name is computed anew each time.
+_FLOATS = {"f": "float32", "d": "float64"}
 _INT64 = np.dtype(np.int64)
 # Kernels by name and element type; false: there is none.
 _kernels: dict[Any, Any] = {}
@@ -81,7 +82,7 @@ def gather(x: Array, index: Array, dim: int) -> Array | None:
 def scatter_add(out: Array, index: Array, source: Any, dim: int) -> bool:
     """Add a source to an array at indices along a dimension, in the order of the source."""
     if (
-        out.dtype.name not in _FLOATS
+        out.dtype.char not in _FLOATS
         or not isinstance(source, np.ndarray)
         or source.shape != index.shape
         or source.dtype != out.dtype
@@ -90,7 +91,7 @@ def scatter_add(out: Array, index: Array, source: Any, dim: int) -> bool:
     ):
         return False
     extents = _extents(out.shape, index.shape, dim)
-    function = _function("scatter_add", out.dtype.name, index.size)
+    function = _function("scatter_add", _FLOATS[out.dtype.char], index.size)
     if extents is None or not function:
         return False
     function(_address(out), _address(source), _address(index), *extents)
@@ -100,13 +101,13 @@ def scatter_add(out: Array, index: Array, source: Any, dim: int) -> bool:
 def add_rows(target: Array, source: Array, rows: Array) -> bool:
     """Add the rows of a matrix to those of another at indices, in their order."""
     if (
-        target.dtype.name not in _FLOATS
+        target.dtype.char not in _FLOATS
         or source.dtype != target.dtype
         or not (target.flags.carray and source.flags.carray and _is_index(rows))
         or np.may_share_memory(target, source)
     ):
         return False
-    function = _function("add_rows", target.dtype.name, source.size)
+    function = _function("add_rows", _FLOATS[target.dtype.char], source.size)
     if function:
         extents = 1, target.shape[0], rows.size, target.shape[1]
         function(_address(target), _address(source), _address(rows), *extents)
@@ -119,8 +120,8 @@ def topk(x: Array, kept: int, largest: bool) -> Array | None:
     most = extent if extent <= _LONG_ROW else extent // _SHARE_KEPT
     if not 0 < kept <= min(_MOST_KEPT, most) or not x.flags.carray:
         return None
-    name = x.dtype.name
-    function = _function("topk", name, x.size, largest) if name in _FLOATS else None
+    name = _FLOATS.get(x.dtype.char)
+    function = None if name is None else _function("topk", name, x.size, largest)
     if not function:
         return None
     out = np.empty((*x.shape[:-1], kept), np.int64)

@@ -15,7 +15,7 @@ import numpy as np
 
 from evergrad import config
 from evergrad.core import dtypes
-from evergrad.core.shapes import Shape, TensorType
+from evergrad.core.shapes import Shape, TensorType, reduced_shape
 from evergrad.extension import ExtensionPoint
 from evergrad.memory import pool
 
@@ -80,6 +80,34 @@ def reduction_evaluator(
             return plain(array)
         result = allocate()
         loop(addressof(from_buffer(result)), addressof(from_buffer(array)), outer, count, inner)
+        return result
+
+    return run
+
+
+def any_extent_reduction(
+    op: Op, attrs: Attrs, operand: TensorType, plain: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The same for small arrays of any shape."""
+    dims, keepdim = attrs["dims"], attrs["keepdim"]
+    numpy_type = operand.dtype.np
+    from_buffer: Callable[[Any], Any] = c_char.from_buffer
+
+    def run(array: Any) -> Any:
+        forced = config.EAGER_KERNEL_ELEMENTS
+        total = array.size
+        if total < (_LEAST_ELEMENTS if forced is None else forced) or not config.EAGER_KERNELS:
+            return np.asarray(plain(array))
+        shape = array.shape
+        outer, count, inner = _extents(shape, dims)
+        if not (inner == 1 or inner >= _LEAST_COLUMNS) or not outer * count:
+            return np.asarray(plain(array))
+        found = _loop((op.eager_reduction, operand.dtype, inner == 1))
+        if found is False or not array.flags.carray:
+            return np.asarray(plain(array))
+        result = np.empty(reduced_shape(shape, dims, keepdim), numpy_type)
+        function = found[total >= _BRIEF]
+        function(addressof(from_buffer(result)), addressof(from_buffer(array)), outer, count, inner)
         return result
 
     return run

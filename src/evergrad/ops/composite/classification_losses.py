@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import cast
 from evergrad.core.composite import composite
 from evergrad.core.compound import Compound
+from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.tensor import Tensor
 from evergrad.core.tracing import is_known
@@ -74,10 +77,9 @@ def _check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> None
 def _counted(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
     """Class numbers that can be looked up, and which of them count (``None``: all do)."""
     known = is_known(target)
-    if known and ignore_index < 0 and target._type.numel:
-        numbers = target.array()
-        if numbers.min() >= 0 and numbers.max() < classes:
-            return cast(target, dtypes.int64), None
+    is_plain = known and ignore_index < 0 and target._type.numel
+    if is_plain and _are_classes(target.array(), classes):
+        return cast(target, dtypes.int64), None
     counts = target != ignore_index
     if not known:
         outside = counts & ((target < 0) | (target >= classes))
@@ -94,6 +96,13 @@ def _counted(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, T
         elif counts.array().all():
             return cast(target, dtypes.int64), None
     return where(counts, cast(target, dtypes.int64), 0), counts
+
+
+def _are_classes(numbers: Any, classes: int) -> bool:
+    """Whether all are below a number and none is negative."""
+    if numbers.dtype == np.int64 and numbers.flags.c_contiguous:  # a negative number is a large one
+        return bool(np.maximum.reduce(numbers.reshape(-1).view(np.uint64)) < classes)
+    return bool(numbers.min() >= 0 and numbers.max() < classes)
 
 
 def _at(input: Tensor, places: Tensor) -> Tensor:
@@ -134,7 +143,7 @@ def nll_loss(
     reduction = chosen_reduction(reduction, size_average, reduce)
     _check_classes(input, target, weight)
     places, counts = _counted(target, input._type.shape[_class_dim(input)], ignore_index)
-    return _of_classes(-_at(input, places), counts, places, weight, reduction)
+    return _picked(input, places, counts, weight, reduction=reduction)  # type: ignore[no-any-return]
 
 
 @autocast_policy(AutocastPolicy.FLOAT32)
@@ -160,6 +169,14 @@ def cross_entropy(
         return _smoothed(input, places, counts, weight, reduction, label_smoothing)
     loss = _entropy(widened(input), places, counts, weight, reduction=reduction)
     return cast(loss, input.dtype)
+
+
+@eager_composite(least=512)
+def _picked(
+    input: Tensor, places: Tensor, counts: Tensor | None, weight: Tensor | None, *, reduction: str
+) -> Tensor:
+    """Minus the logarithms of classes that have been looked at (see ``_counted``)."""
+    return _of_classes(-_at(input, places), counts, places, weight, reduction)
 
 
 def _side_by_side(input: Tensor, *others: Any) -> int:

@@ -254,7 +254,7 @@ def _by_own_statistics(
     return result  # type: ignore[no-any-return]
 
 
-@composite("batch_norm", outputs=3)
+@composite("batch_norm", least=512, outputs=3)
 def _batch_normed(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, dims: Shape, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -279,7 +279,7 @@ def _move_towards(
         running.mul_(1 - momentum).add_(seen, alpha=momentum * correction)
 
 
-@composite("batch_norm_inference")
+@composite("batch_norm_inference", least=512)
 def _by_statistics(
     x: Tensor, average: Tensor, variance: Tensor, weight: Tensor | None, bias: Tensor | None, *,
     eps: float,

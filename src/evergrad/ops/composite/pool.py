@@ -5,6 +5,7 @@ Pooling to a given size is in :mod:`evergrad.ops.composite.adaptive_pool`.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -46,13 +47,21 @@ def _windows(
     unset = stride is None or (isinstance(stride, Sequence) and not stride)
     stride = kernel if unset else per_dim("stride", stride, rank)
     padding, dilation = per_dim("padding", padding, rank), per_dim("dilation", dilation, rank)
+    shape = input._type.shape[-rank - 1 :]
+    return _checked_windows(shape, kernel, stride, padding, dilation, bool(ceil_mode))
+
+
+@functools.lru_cache(256)
+def _checked_windows(
+    shape: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
+) -> Windows:
     _check_windows(kernel, stride, padding, dilation)
-    size = input._type.shape[-rank:]
+    size = shape[1:]
     windows = Windows(size, kernel, stride, tuple((p, p) for p in padding), dilation)
     if ceil_mode:
         windows = windows._replace(padding=_reaching_beyond(windows))
     if min(windows.counts) < 1:
-        lead = "x".join(map(str, input._type.shape[-rank - 1 : -rank]))
+        lead = shape[0]
         raise ShapeError(
             f"Given input size: ({lead}x{'x'.join(map(str, size))}). Calculated output size: "
             f"({lead}x{'x'.join(map(str, windows.counts))}). Output size is too small"
@@ -213,6 +222,14 @@ def _avg_pool(
 def _divisor(windows: Windows, outside: Shape, like: Tensor) -> Any:
     """How many elements each window has, counting ``outside`` of the padding as elements: one
     number if it is the same for all windows."""
+    counts = _window_counts(windows, outside)
+    if isinstance(counts, int):
+        return counts
+    return from_array(counts.astype(like.dtype.np))
+
+
+@functools.lru_cache(256)
+def _window_counts(windows: Windows, outside: Shape) -> Any:
     counts: Any = 1
     for dim, extra in enumerate(outside):
         begin = np.arange(windows.counts[dim]) * windows.stride[dim] - windows.padding[dim][0]
@@ -221,7 +238,7 @@ def _divisor(windows: Windows, outside: Shape, like: Tensor) -> Any:
         counts = counts * along.reshape((-1,) + (1,) * (len(outside) - 1 - dim))
     if (counts == counts.flat[0]).all():
         return int(counts.flat[0])
-    return from_array(np.ascontiguousarray(counts, like.dtype.np))
+    return np.ascontiguousarray(counts)
 
 
 @expose(method=False, out=False)

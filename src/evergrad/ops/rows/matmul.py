@@ -166,7 +166,7 @@ def _linear_work(x: TensorType, weight: TensorType) -> int:
 MATMUL = bilinear("matmul", _matmul_eval, _matmul_type, _matmul_transposes, batch=_batch_matmul,
                   takes_out=True,
                   emit=lowered("kernels.gemm", strided=True), autocast=AutocastPolicy.LOWER,
-                  eager=EagerKernel(1 << 23, _matmul_work),
+                  eager=EagerKernel(1 << 23, _matmul_work), shape_generic=True,
                   doc="Products of matrices, stack by stack.")  # fmt: skip
 
 
@@ -324,7 +324,7 @@ def _batch_linear(op: Op, args: Sequence[Tensor], dims: Dims) -> Any:
 LINEAR = bilinear("linear", _linear_eval, _linear_type, _linear_transposes, batch=_batch_linear,
                   takes_out=True,
                   emit=lowered("kernels.gemm", strided=True), autocast=AutocastPolicy.LOWER,
-                  eager=EagerKernel(1 << 23, _linear_work),
+                  eager=EagerKernel(1 << 23, _linear_work), shape_generic=True,
                   doc="x @ weight^T, for rows of any shape.")  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.autocast import under_autocast
-from evergrad.core.bind import bind, cast
+from evergrad.core.bind import bind, bind_binary, bind_unary, cast
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.inplace import write_in_place, write_result
 from evergrad.core.node import next_sequence
@@ -99,7 +99,7 @@ def expose_op(
     function.__doc__ = DOCS.get(names[0], op.doc)
     function.row = op  # type: ignore[attr-defined]
     for name in names:
-        _add_function(name, accepting_out(function))
+        _add_function(name, _direct_with_out(op, function, len(params)))
         setattr(Tensor, name, function)
         if inplace:
             setattr(Tensor, name + "_", _direct_in_place(op, name, function))
@@ -118,16 +118,34 @@ def _UNARY(op: Op) -> TensorFunction:
             raise TypeError(
                 f"{op.name}(): argument 'input' must be Tensor, not {type(input).__name__}"
             )
-        return bind(op, input)  # type: ignore[no-any-return]
+        return bind_unary(op, input)  # type: ignore[no-any-return]
 
     return function
 
 
 def _BINARY(op: Op) -> TensorFunction:
     def function(input: Any, other: Any) -> Tensor:
-        return bind(op, input, other)  # type: ignore[no-any-return]
+        return bind_binary(op, input, other)  # type: ignore[no-any-return]
 
     return function
+
+
+def _direct_with_out(op: Op, function: TensorFunction, count: int) -> Callable[..., Any]:
+    """As :func:`accepting_out`, in one call for a row of one or two arguments."""
+    general = accepting_out(function)
+
+    def unary(input: Tensor, *, out: Any = None) -> Any:
+        if out is None and isinstance(input, Tensor):
+            return bind_unary(op, input)
+        return general(input, out=out)
+
+    def binary(input: Any, other: Any, *, out: Any = None) -> Any:
+        return bind_binary(op, input, other) if out is None else general(input, other, out=out)
+
+    with_out: Callable[..., Any] = unary if count == 1 else binary
+    functools.update_wrapper(with_out, general)
+    with_out.__signature__ = general.__signature__  # type: ignore[attr-defined]
+    return with_out
 
 
 def _direct_in_place(op: Op, name: str, function: TensorFunction) -> Callable[..., Tensor]:
@@ -295,11 +313,11 @@ def operator(
 
         def forward(self: Tensor, other: Any) -> Any:
             if isinstance(other, Tensor) or type(other) in NUMBERS:
-                return bind(op, self, other)
+                return bind_binary(op, self, other)
             other = as_operand(other)
-            return other if other is NotImplemented else bind(op, self, other)
+            return other if other is NotImplemented else bind_binary(op, self, other)
 
-        compute: Callable[..., Any] = functools.partial(bind, op)
+        compute: Callable[..., Any] = functools.partial(bind_binary, op)
     else:
         compute = function
 

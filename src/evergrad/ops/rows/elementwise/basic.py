@@ -104,7 +104,7 @@ def _batch_same(op: Op, args: Sequence[Any], dims: Sequence[Any], **attrs: Any) 
 
 
 CAST = linear("cast", _cast_eval, _cast_type, _cast_back, batch=_batch_same,
-              emit=cheap(lambda b, x: b.cast(x)), autocast=AutocastPolicy.KEEP,
+              emit=cheap(lambda b, x: b.cast(x)), autocast=AutocastPolicy.KEEP, shape_generic=True,
               doc="The same numbers in another element type.")  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def _copy(x: Any) -> Any:
 
 
 CLONE = linear("clone", _copy, lambda x: x, lambda g, x: g, batch=_batch_same,
-               emit=cheap(lambda b, x: x), autocast=AutocastPolicy.KEEP,
+               emit=cheap(lambda b, x: x), autocast=AutocastPolicy.KEEP, shape_generic=True,
                doc="A copy in memory of its own.")  # fmt: skip
 
 
@@ -555,7 +555,7 @@ def _where_meet(types: Sequence[Any]) -> tuple[dtype, ...]:
 WHERE = linear("where", blocked.where, _where_type, _where_transpose,
                batch=batch_elementwise, arguments=(1, 2), promote=_where_meet,
                eager_loop=True, emit=cheap(lambda b, c, x, y: b.choose(c, x, y), exact=True),
-               autocast=AutocastPolicy.KEEP, eager_derivative=1 << 12,
+               autocast=AutocastPolicy.KEEP, eager_derivative=1 << 14, shape_generic=True,
                doc="a where the condition holds, else b.")  # fmt: skip
 WHERE.selects = True
 

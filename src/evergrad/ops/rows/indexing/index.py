@@ -152,7 +152,7 @@ def _batch_index(
 INDEX = linear("index", _index_eval, _index_type, _index_transpose, batch=_batch_index,
                arguments=(0,), takes_out=True,
                emit=lowered("loops", Cost.EXPENSIVE), indexing=Indexing.LOOKUP,
-               autocast=AutocastPolicy.KEEP,
+               autocast=AutocastPolicy.KEEP, shape_generic=True,
                doc="The elements at index tensors.")  # fmt: skip
 
 

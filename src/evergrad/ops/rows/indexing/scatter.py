@@ -118,6 +118,7 @@ GATHER: Op = linear(
     lambda g, x, index, *, dim: (bind(SCATTER_SUM, g, index, dim=dim, shape=x._type.shape), None),
     batch=_batch_scatter, arguments=(0,),
     emit=lowered("loops, kernels.pooling"), indexing=Indexing.PICK, autocast=AutocastPolicy.KEEP,
+    shape_generic=True,
     doc="For each element of the index, the element at that place of a dimension.",
 )  # fmt: skip
 

@@ -54,7 +54,8 @@ def _batch_slice(op: Op, args: Sequence[Tensor], dims: Dims, *, slices: Slices) 
 
 
 SLICE = linear("slice", _slice_eval, _slice_type, _slice_transpose, batch=_batch_slice,
-               alias="view", doc="A regular part of each dimension.")  # fmt: skip
+               alias="view", shape_generic=True,
+               doc="A regular part of each dimension.")  # fmt: skip
 SLICE.prepare = lambda *, slices: itemgetter(numpy_index(slices))
 
 

@@ -63,7 +63,8 @@ RESHAPE = linear(
     "reshape",
     lambda x, *, shape: x.reshape(shape),
     lambda x, *, shape: shaped(x, shape),
-    _reshape_back, batch=_batch_reshape, alias="reshape", doc="The same elements in another shape.",
+    _reshape_back, batch=_batch_reshape, alias="reshape", shape_generic=True,
+    doc="The same elements in another shape.",
 )  # fmt: skip
 RESHAPE.prepare = lambda *, shape: methodcaller("reshape", shape)
 
@@ -188,7 +189,7 @@ PERMUTE: Op = linear(
     lambda x, *, order: x.transpose(order),
     lambda x, *, order: shaped(x, (x.shape[i] for i in order)),
     lambda g, x, *, order: bind(PERMUTE, g, order=_inverse(order)),
-    batch=_batch_permute, alias="view", doc="The dimensions in another order.",
+    batch=_batch_permute, alias="view", shape_generic=True, doc="The dimensions in another order.",
 )  # fmt: skip
 PERMUTE.prepare = lambda *, order: methodcaller("transpose", order)
 
@@ -317,7 +318,8 @@ EXPAND = linear(
     lambda x, *, shape: broadcast_array(x, shape),
     lambda x, *, shape: shaped(x, shape),
     lambda g, x, *, shape: sum_to_type(g, x._type),
-    batch=_batch_expand, alias="expand", doc="Singleton dimensions repeated without copying.",
+    batch=_batch_expand, alias="expand", shape_generic=True,
+    doc="Singleton dimensions repeated without copying.",
 )  # fmt: skip
 
 

@@ -92,9 +92,9 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
 # -- places -------------------------------------------------------------------------------------
 
 POSITIONS = lowered("kernels.lanes")
-ARGMAX = place_row("argmax", lambda x, *, dim: np.argmax(x, dim, keepdims=True),
+ARGMAX = place_row("argmax", lambda x, *, dim: x.argmax(dim, keepdims=True),
                    POSITIONS, "Where the largest first stands.")  # fmt: skip
-ARGMIN = place_row("argmin", lambda x, *, dim: np.argmin(x, dim, keepdims=True),
+ARGMIN = place_row("argmin", lambda x, *, dim: x.argmin(dim, keepdims=True),
                    POSITIONS, "Where the smallest first stands.")  # fmt: skip
 
 

@@ -86,12 +86,12 @@ SOFTMAX = opaque(
     jvp=lambda tangents, y, x, *, dim: _softmax_slope(tangents[0], y, dim=dim),
     batch=_batch,
     emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 9),
-    doc="Exponentials along a dimension, divided by their sum.",
+    shape_generic=True, doc="Exponentials along a dimension, divided by their sum.",
 )  # fmt: skip
 LOG_SOFTMAX = opaque(
     "log_softmax", _along_lanes(_log_softmax_eval), lambda x, *, dim: x,
     lambda g, y, x, *, dim: _log_softmax_slope(g, y, dim=dim),
     jvp=_log_softmax_jvp, batch=_batch,
     emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 9),
-    doc="The logarithm of softmax, without its rounding.",
+    shape_generic=True, doc="The logarithm of softmax, without its rounding.",
 )  # fmt: skip

@@ -91,6 +91,7 @@ SUM = linear("sum", _sum_eval, folded, _sum_transpose, batch=batch_fold, takes_o
              upcast=True,
              emit=lowered("loops"), autocast=AutocastPolicy.KEEP, combine=Combine.SUM,
              eager_derivative=LEAST_DERIVATIVE, eager_reduction=EagerReduction(Combine.SUM),
+             shape_generic=True,
              doc="The sum over dimensions.")  # fmt: skip
 
 
@@ -117,7 +118,7 @@ def _mean_transpose(g: Tensor, x: Tensor, *, dims: Shape, keepdim: bool) -> Tens
 MEAN = linear("mean", _mean_eval, folded, _mean_transpose, batch=batch_fold, takes_out=True,
               upcast=True,
               emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP,
-              eager_reduction=EagerReduction(Combine.SUM, mean=True),
+              eager_reduction=EagerReduction(Combine.SUM, mean=True), shape_generic=True,
               doc="The mean over dimensions.")  # fmt: skip
 
 
