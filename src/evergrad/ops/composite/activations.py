@@ -331,7 +331,8 @@ def _in_single(curve: Curve) -> Curve:
     return applied_in_single
 
 
-@eager_composite(least=512)
+@eager_composite(least=512, uncast=True)
+@_in_single
 def _silu(x: Tensor) -> Tensor:
     return x * sigmoid(x)
 
@@ -342,8 +343,8 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
     return applied("mish", _mish, input, inplace)
 
 
+@eager_composite(least=512, uncast=True)
 @_in_single
-@eager_composite(least=512)
 def _mish(x: Tensor) -> Tensor:
     return x * tanh(softplus(x))
 
@@ -360,13 +361,14 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     return _gelu(input)  # type: ignore[no-any-return]
 
 
-@eager_composite(least=512)
+@eager_composite(least=512, uncast=True)
+@_in_single
 def _gelu(x: Tensor) -> Tensor:
     return x * ndtr(x)  # type: ignore[no-any-return]
 
 
+@eager_composite(least=512, uncast=True)
 @_in_single
-@eager_composite(least=512)
 def _gelu_by_tanh(x: Tensor) -> Tensor:
     inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
     return x * ((tanh(inner) + 1) * 0.5)
