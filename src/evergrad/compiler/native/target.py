@@ -186,6 +186,14 @@ def has_fma() -> bool:
     return platform.machine() in ("aarch64", "arm64") or _has("fma")
 
 
+@cache
+def has_bfloat16_dot() -> bool:
+    """Whether this machine adds two products of bfloat16 to a float32 with one instruction, in
+    registers of 512 bits."""
+    # Linux and LLVM spell it differently.
+    return vector_bits() == 512 and (_has("avx512_bf16") or _has("avx512bf16"))
+
+
 # -- model --------------------------------------------------------------------------------------
 
 

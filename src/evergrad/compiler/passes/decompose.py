@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.compiler.kernels.gemm.pairs import PAIRED_MATMUL, can_pair
 from evergrad.compiler.kernels.gemm.select import needs_copy
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
@@ -18,7 +19,7 @@ from evergrad.ops.rows.conv import CONV_WEIGHT
 from evergrad.ops.rows.elementwise.basic import CLONE, POW, exp, log, sqrt, where
 from evergrad.ops.rows.elementwise.logic import isfinite
 from evergrad.ops.rows.matmul import ADD_PRODUCT, LINEAR, MATMUL
-from evergrad.ops.rows.movement.views import RESHAPE, reshape
+from evergrad.ops.rows.movement.views import RESHAPE, reshape, transpose
 from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.ops.rows.reduce.extrema import amax
 from evergrad.ops.rows.reduce.scan import LOGCUMSUMEXP, before, cummax, recur
@@ -168,17 +169,24 @@ def _pow(x: Any, exponent: Any) -> Any:
     return sqrt(x) if exponent == 0.5 else None
 
 
+def _wide_product(row: Op, a: Tensor, b: Tensor) -> Any:
+    """A product of 16-bit factors in float32: by pairs, or of the factors in float32."""
+    other = transpose(b, 0, 1) if row is LINEAR else b
+    if can_pair(a.layout_array(), other.layout_array()):
+        return bind(PAIRED_MATMUL, a, other)
+    return bind(row, *(cast(x, dtypes.float32) for x in (a, b)))
+
+
 def _as_product(row: Op) -> Rule:
     """A product of what GEMM can take: operands with other strides are copied, those of 16 bits
-    are cast to float32. An outer product (the weight gradient of a batch of one) is a loop, which
-    fuses with the loops that read it."""
+    are multiplied in float32. An outer product (the weight gradient of a batch of one) is a loop,
+    which fuses with the loops that read it."""
 
     def rule(a: Tensor, b: Tensor) -> Any:
         if row is MATMUL and min(a.ndim, b.ndim) > 1 and a._type.shape[-1] == 1:
             return a * b
         if a.dtype in _NARROW and a.numel() and b.numel():
-            wide = [cast(x, dtypes.float32) for x in (a, b)]
-            return cast(bind(row, *wide), a.dtype)
+            return cast(_wide_product(row, a, b), a.dtype)
         if not (needs_copy(a._value) or needs_copy(b._value)):
             return None
         copies = [bind(CLONE, x) if needs_copy(x._value) else x for x in (a, b)]
@@ -194,9 +202,10 @@ for _row in (MATMUL, LINEAR):
 @decomposition(ADD_PRODUCT)
 def _add_product(addend: Tensor, a: Tensor, b: Tensor, *, beta: float, alpha: float) -> Any:
     kind = a.dtype if a.dtype in _NARROW else None
-    if kind is not None:
-        addend, a, b = (cast(x, dtypes.float32) for x in (addend, a, b))
-    product = a @ b
+    if kind is None:
+        product = a @ b
+    else:
+        addend, product = cast(addend, dtypes.float32), _wide_product(MATMUL, a, b)
     scaled = product if alpha == 1 else product * alpha
     total = scaled + (addend if beta == 1 else addend * beta)
     return total if kind is None else cast(total, kind)

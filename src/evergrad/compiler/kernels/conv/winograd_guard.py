@@ -6,8 +6,8 @@ infinite the difference of two infinities is NaN. So the largest magnitude of an
 with the mean one first, and that of the weight likewise: operands with outliers are convolved by
 the kernel that would be used without Winograd. Both have packed weights of their own.
 
-Outliers do not harm the weight gradient by Winograd, and what it gives that is finite is right. Where
-one element of it is not, all are computed again without Winograd (:func:`unless_finite`).
+Outliers do not harm the weight gradient by Winograd, and what it gives that is finite is right.
+Where one element of it is not, all are computed again without Winograd (:func:`unless_finite`).
 """
 
 from __future__ import annotations

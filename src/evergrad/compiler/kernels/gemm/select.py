@@ -28,7 +28,7 @@ from evergrad.compiler.schedule.nodes import Group
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.ops.rows.matmul import LINEAR, MATMUL
 
-__all__ = ["Product", "add_product", "needs_copy", "product_of"]
+__all__ = ["Product", "add_product", "defer_to_epilogue", "needs_copy", "product_of"]
 
 # Where kernels are faster than OpenBLAS (bench/gemm.py). With so few multiplications packing and
 # chunks do not pay, ...
@@ -53,7 +53,7 @@ def product_of(eqn: Equation, a: Any, b: Any) -> Product | None:
     elif eqn.op is not MATMUL or a.ndim < 2 or b.ndim < 2:
         return None
     if b.ndim == 2 and a.ndim != 2:
-        flat = _flattened(a)
+        flat = flattened(a)
         if flat is not None:
             a = flat
         elif a.ndim < 2:
@@ -66,7 +66,7 @@ def product_of(eqn: Equation, a: Any, b: Any) -> Product | None:
     return found if found.a is not None and found.b is not None else None
 
 
-def _flattened(a: Any) -> Any:
+def flattened(a: Any) -> Any:
     """All but the last dimension as one, if their strides allow it."""
     rows = prod(a.shape[:-1])
     lead = [(n, s) for n, s in zip(a.shape[:-1], a.strides[:-1], strict=True) if n != 1]
@@ -141,18 +141,21 @@ def precompiled(graph: Graph) -> Iterator[Kernel]:
 
 
 def add_product(
-    lowering: Lowering, label: str, product: Product, factors: list[Any], out: Var, leading: int
-) -> None:
-    """Add the instructions of a product of two values, with those that prepack factors."""
+    lowering: Lowering, label: str, product: Product, factors: list[Any], out: Var, leading: int,
+    tile: Tile | None = None,
+) -> None:  # fmt: skip
+    """Add the instructions of a product of two values, with those that prepack factors; with a
+    given tile it is blocked."""
     work = product.work * product.items // 8
-    found = out.type.dtype
-    kernel = skinny_of(product, found, leading)
-    if kernel is None and not is_blocked(product, found):
-        kernel = small_of(product, found, leading) or blas_kernel(product, found, leading)
-    if kernel is not None:
-        lowering.add_kernel(label, kernel, factors, [out], work)
-        return
-    tile = tile_for(vector_for(found))
+    if tile is None:
+        found = out.type.dtype
+        kernel = skinny_of(product, found, leading)
+        if kernel is None and not is_blocked(product, found):
+            kernel = small_of(product, found, leading) or blas_kernel(product, found, leading)
+        if kernel is not None:
+            lowering.add_kernel(label, kernel, factors, [out], work)
+            return
+        tile = tile_for(vector_for(found))
     tiling = tiling_of(product, tile, leading, may_prepack=True)
     given = _prepack(lowering, label, product, tile, tiling, factors)
     lowering.add_kernel(label, blocked_kernel(product, tile, tiling), given, [out], work)
@@ -169,7 +172,7 @@ def _prepack(
             tiling.packed_elements(side) * tile.vector.size, f"factor of {label}"
         )
         kernel = packing_kernel(product, tile, tiling, side)
-        size = factors[number].type.numel
+        size = product.k * (product.n if number else product.m)
         lowering.add_kernel(f"pack for {label}", kernel, [factors[number]], [place], size)
         given[number] = place
     return given
@@ -185,7 +188,9 @@ def _only_reader(lowering: Lowering, var: Var) -> Group | None:
     return found if isinstance(found, Group) else None
 
 
-def _defer_to_epilogue(lowering: Lowering, label: str, product: Product, eqn: Equation) -> bool:
+def defer_to_epilogue(
+    lowering: Lowering, label: str, product: Product, eqn: Equation, factors: list[Any], tile: Tile
+) -> bool:
     """Defer a product to the loop that reads it, as its epilogue, if the whole product would not
     stay in cache until then."""
     out = eqn.outs[0]
@@ -194,11 +199,10 @@ def _defer_to_epilogue(lowering: Lowering, label: str, product: Product, eqn: Eq
         return False
     if out.type.nbytes < _WORTH_FUSING or not is_blocked(product, out.type.dtype):
         return False
-    tile = tile_for(vector_for(out.type.dtype))
     tiling = row_tiling_of(product, tile)
     if tiling is None:
         return False
-    given = _prepack(lowering, label, product, tile, tiling, list(eqn.args))
+    given = _prepack(lowering, label, product, tile, tiling, factors)
     lowering.add_kernel(
         label, blocked_kernel(product, tile, tiling), given, [out], product.work // 8
     )
@@ -216,7 +220,8 @@ def lower_product(lowering: Lowering, eqn: Equation) -> bool:
     if product is None:
         return False
     label = f"{eqn.op.name} {product.m}x{product.n}x{product.k}"
-    if _defer_to_epilogue(lowering, label, product, eqn):
+    tile = tile_for(vector_for(out.type.dtype))
+    if defer_to_epilogue(lowering, label, product, eqn, [a, b], tile):
         return True
     place = lowering.buffer_view(out)
     leading = place.strides[-2] // place.dtype.itemsize if len(place.shape) > 1 else product.n
@@ -227,7 +232,7 @@ def lower_product(lowering: Lowering, eqn: Equation) -> bool:
 @lowers(WIDENED_LINEAR)
 def lower_widened_linear(lowering: Lowering, eqn: Equation) -> bool:
     x, weight = eqn.args
-    rows = _flattened(x.layout)
+    rows = flattened(x.layout)
     if rows is None:
         return False
     product = Product(rows, weight.layout.swapaxes(0, 1), ())
