@@ -55,8 +55,8 @@ def test_the_loss_ends_where_that_of_float32_does() -> None:
     assert abs(np.mean(mixed[-10:]) - np.mean(exact[-10:])) < 0.05
 
 
-# Elements of the residual stream that a layer keeps, for each token and unit of width. Autocast adds
-# to it in float32, as PyTorch does.
+# Elements of the residual stream that a layer keeps, for each token and unit of width. Autocast
+# adds to it in float32, as PyTorch does.
 STREAM = 2
 
 
