@@ -4,8 +4,9 @@
 
 Both libraries get one thread; what is compared is processor time, in alternating rounds. PyTorch
 pads every value to the longest (``pad_sequence``, once, outside of what is measured) and adds or
-convolves the padded batch; the ragged batch computes on the elements there are. The last table has
-both ways of one convolution, which the cost model chooses between.
+convolves the padded batch; the ragged batch computes on the elements there are. A table shows that
+five values cost by their elements, not as five of the longest; the last one has both ways of one
+convolution, which the cost model chooses between.
 """
 
 from __future__ import annotations
@@ -75,6 +76,27 @@ def compare(name: str, lengths: list[int], rounds: int) -> None:
               f"  {other / mine:6.2f} x")  # fmt: skip
 
 
+def by_elements(rounds: int) -> None:
+    print("\nvalues of [2, 3, 1000, 5, 2000] times a scale, beside five of the longest: 0.30 of it")
+    for scale in (1, 10, 100):
+        lengths = [n * scale for n in LENGTHS["two short, two long"]]
+        for name, call in (("add", ragged.add), ("convolve", ragged.convolve)):
+            steps = []
+            for given in (lengths, [max(lengths)] * len(lengths)):
+                rng = np.random.default_rng(1)
+                pair = [
+                    ragged.batch(
+                        [rng.standard_normal(n).astype(np.float32) for n in given],
+                        requires_grad=True,
+                    )
+                    for _ in range(2)
+                ]
+                steps.append(training(call, *pair))
+            own, longest = medians(steps, rounds)
+            print(f"x {scale:<4} {name:9} {own * 1e6:9.0f} us of {longest * 1e6:9.0f} us"
+                  f"  {own / longest:5.2f}")  # fmt: skip
+
+
 def ways(rounds: int) -> None:
     print("\none convolution      direct us   transform us   chosen")
     for n, m in [(64, 64), (512, 512), (4096, 64), (4096, 4096), (65536, 64), (65536, 4096)]:
@@ -93,12 +115,13 @@ def ways(rounds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
     eg.set_num_threads(1)
     for name, lengths in LENGTHS.items():
         compare(name, [int(n) for n in lengths], rounds)
+    by_elements(rounds)
     ways(rounds)
 
 

@@ -162,3 +162,40 @@ def test_a_bias_and_an_activation_follow_either_kernel(torch: ModuleType) -> Non
         ).numpy()
         found = run(*(eg.from_numpy(v) for v in (x, w, b))).numpy()
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-6 * max(size, 30))
+
+
+@pytest.mark.usefixtures("made_anew")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_weight_gradients_of_cotangents_that_are_not_finite(
+    threads: int, torch: ModuleType
+) -> None:
+    """Elements that are infinite were NaN. A sum of two cotangents that overflows is none of the
+    gradient's."""
+
+    def gradient(ns: Any, x: Any, w: Any, g: Any) -> Any:
+        return ns.autograd.grad(ns.nn.functional.conv2d(x, w, padding=1), w, g)[0]
+
+    step = eg.compile(lambda x, w, g: gradient(eg, x, w, g))
+    x, w = image(*SHAPE), image(*WEIGHT, seed=1)
+    before = eg.get_num_threads()
+    try:
+        eg.set_num_threads(threads)
+        for value, size in ((1.0, 1.0), (math.inf, 1.0), (-math.inf, 1.0), (math.nan, 1.0),
+                            (3e38, 1e-4)):  # fmt: skip
+            g = image(2, 40, 20, 20, seed=2)
+            g[1, 7, 5, 6:8] = value
+            given = [[eg, eg.from_numpy], [torch, torch.from_numpy]]
+            found, theirs = (
+                (step if ns is eg else lambda *a: gradient(torch, *a))(
+                    convert(x * np.float32(size)), convert(w).requires_grad_(), convert(g)
+                ).numpy()
+                for ns, convert in given
+            )
+            np.testing.assert_array_equal(np.isnan(found), np.isnan(theirs))
+            infinite = np.isinf(theirs)
+            np.testing.assert_array_equal(found[infinite], theirs[infinite])
+            there = np.isfinite(theirs)
+            np.testing.assert_allclose(found[there], theirs[there], rtol=1e-3, atol=1e-3)
+    finally:
+        eg.set_num_threads(before)
+    assert any(name.startswith("conv_winograd_weight_grad") for name in kernels(step))

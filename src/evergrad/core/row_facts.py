@@ -231,6 +231,7 @@ class EagerKernel(NamedTuple):
     least: int
     size: Callable[..., int] = elements
     integers: bool = False  # whether the kernel takes int64, too
+    least_narrow: int | None = None  # the same size for 16-bit floats, if the kernel takes these
 
 
 class EagerReduction(NamedTuple):

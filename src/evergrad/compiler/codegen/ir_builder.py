@@ -317,6 +317,14 @@ class KernelBuilder(Code):
         self.helpers[name] = f"declare {many} @{name}({many}, {many}, {many})"
         return self.op(f"call {many} @{name}({many} {a}, {many} {b}, {many} {c})")
 
+    def add_dots(self, a: str, b: str, c: str) -> str:
+        """``c`` plus both products of the bfloat16 of each word of ``a`` and ``b``."""
+        many, words = self.vector.type, f"<{2 * self.vector.lanes} x bfloat>"
+        name = "llvm.x86.avx512bf16.dpbf16ps.512"
+        self.helpers[name] = f"declare {many} @{name}({many}, {words}, {words})"
+        pair = [self.op(f"bitcast {many} {value} to {words}") for value in (a, b)]
+        return self.op(f"call {many} @{name}({many} {c}, {words} {pair[0]}, {words} {pair[1]})")
+
     def plus(self, a: str, b: str) -> str:
         return self.op(f"fadd {self.vector.type} {a}, {b}")
 

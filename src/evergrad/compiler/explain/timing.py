@@ -12,7 +12,8 @@ from time import thread_time_ns
 from typing import Any
 
 from evergrad.compiler.frontend.diagnose import Snapshot
-from evergrad.compiler.kernels.gemm.rows import WIDE_MATMUL, WIDENED_LINEAR
+from evergrad.compiler.kernels.gemm.pairs import PAIRED_MATMUL
+from evergrad.compiler.kernels.gemm.rows import WIDENED_LINEAR
 from evergrad.compiler.passes.conv_epilogue import CONV_EPILOGUE
 from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.runtime.thread_pool import Run
@@ -130,7 +131,7 @@ def _nanoseconds(run: Callable[[], object], times: int) -> float:
 def flops_of(eqn: Equation) -> int:
     """Additions and multiplications of a matrix product or convolution; 0 for other ops."""
     op, out = eqn.op, eqn.outs[0].type
-    if op in (MATMUL, LINEAR, WIDENED_LINEAR, WIDE_MATMUL):
+    if op in (MATMUL, LINEAR, WIDENED_LINEAR, PAIRED_MATMUL):
         return 2 * out.numel * int(eqn.args[0].type.shape[-1])
     if op not in (CONV, CONV_EPILOGUE, CONV_INPUT, CONV_WEIGHT):
         return 0

@@ -18,6 +18,7 @@ from evergrad.compiler.kernels.attention import lower as attention  # noqa: F401
 from evergrad.compiler.kernels.attention import lower_sequences  # noqa: F401
 from evergrad.compiler.kernels.attention import paged as paged_attention  # noqa: F401
 from evergrad.compiler.kernels.conv import select as conv  # noqa: F401
+from evergrad.compiler.kernels.gemm import pairs  # noqa: F401
 from evergrad.compiler.kernels.gemm import select as gemm  # noqa: F401
 from evergrad.compiler.kernels.pooling import max_pool_grad, reduce, transposes  # noqa: F401
 from evergrad.compiler.kernels.recurrent import lower as recurrent  # noqa: F401

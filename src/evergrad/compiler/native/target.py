@@ -187,9 +187,11 @@ def has_fma() -> bool:
 
 
 @cache
-def has_bfloat16_dots() -> bool:
-    """Whether this machine multiplies pairs of bfloat16 and adds them in float32 (AVX512_BF16)."""
-    return _has("avx512_bf16") and _has("avx512f")
+def has_bfloat16_dot() -> bool:
+    """Whether this machine adds two products of bfloat16 to a float32 with one instruction, in
+    registers of 512 bits."""
+    # Linux and LLVM spell it differently.
+    return vector_bits() == 512 and (_has("avx512_bf16") or _has("avx512bf16"))
 
 
 # -- model --------------------------------------------------------------------------------------

@@ -8,12 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler.kernels.gemm.rows import WIDE_MATMUL
-from evergrad.compiler.kernels.gemm.select import (
-    is_dot_product,
-    needs_copy,
-    product_of_layouts,
-)
+from evergrad.compiler.kernels.gemm.pairs import PAIRED_MATMUL, can_pair
+from evergrad.compiler.kernels.gemm.select import needs_copy
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.op import TABLE, Op
@@ -206,27 +202,24 @@ for _row in (ARGMAX, ARGMIN):
     DECOMPOSITIONS[_row] = _wide_positions(_row)
 
 
-def _is_dot_product(row: Op, a: Tensor, b: Tensor) -> bool:
-    if a.dtype is not dtypes.bfloat16:
-        return False
-    layouts = a.layout_array(), b.layout_array()
-    out = row.type(a._type, b._type).shape
-    return is_dot_product(product_of_layouts(row, *layouts, out), a.dtype)
+def _wide_product(row: Op, a: Tensor, b: Tensor) -> Any:
+    """A product of 16-bit factors in float32: by pairs, or of the factors in float32."""
+    other = transpose(b, 0, 1) if row is LINEAR else b
+    if can_pair(a.layout_array(), other.layout_array()):
+        return bind(PAIRED_MATMUL, a, other)
+    return bind(row, *(cast(x, dtypes.float32) for x in (a, b)))
 
 
 def _as_product(row: Op) -> Rule:
     """A product of what GEMM can take: operands with other strides are copied, those of 16 bits
-    are cast to float32. An outer product (the weight gradient of a batch of one) is a loop, which
-    fuses with the loops that read it."""
+    are multiplied in float32. An outer product (the weight gradient of a batch of one) is a loop,
+    which fuses with the loops that read it."""
 
     def rule(a: Tensor, b: Tensor) -> Any:
         if row is MATMUL and min(a.ndim, b.ndim) > 1 and a._type.shape[-1] == 1:
             return a * b
-        if _is_dot_product(row, a, b):
-            return None
         if a.dtype in _NARROW and a.numel() and b.numel():
-            wide = [cast(x, dtypes.float32) for x in (a, b)]
-            return cast(bind(row, *wide), a.dtype)
+            return cast(_wide_product(row, a, b), a.dtype)
         if row is LINEAR and a.dtype.category <= dtypes.INTEGRAL:
             return bind(MATMUL, a, transpose(b, 0, 1)) if a.ndim > 1 else None
         if not (needs_copy(a._value) or needs_copy(b._value)):
@@ -244,13 +237,10 @@ for _row in (MATMUL, LINEAR):
 @decomposition(ADD_PRODUCT)
 def _add_product(addend: Tensor, a: Tensor, b: Tensor, *, beta: float, alpha: float) -> Any:
     kind = a.dtype if a.dtype in _NARROW else None
-    if _is_dot_product(MATMUL, a, b):
-        addend, product = cast(addend, dtypes.float32), bind(WIDE_MATMUL, a, b)
-    elif kind is not None:
-        addend, a, b = (cast(x, dtypes.float32) for x in (addend, a, b))
+    if kind is None:
         product = a @ b
     else:
-        product = a @ b
+        addend, product = cast(addend, dtypes.float32), _wide_product(MATMUL, a, b)
     scaled = product if alpha == 1 else product * alpha
     total = scaled + (addend if beta == 1 else addend * beta)
     return total if kind is None else cast(total, kind)

@@ -3,7 +3,7 @@
 An elementwise value with a long gap before its next use (the output of a norm or an activation,
 until the gradient of the layer after it) is recomputed if that takes only values which are live
 anyway: the kernel of the derivative reads those already, and the loads and stores saved pay for the
-few operations.
+few operations. Of a value cast from a narrower type the narrow one is kept live instead.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from evergrad.compiler.schedule.def_use import DefUse, def_use_of
 from evergrad.compiler.schedule.fusibility import MAX_FUSION_DISTANCE, is_elementwise
 from evergrad.core.row_facts import Cost
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.rows.elementwise.basic import CAST
 
 # Smaller values are not worth another operation.
 _LEAST_BYTES = 1 << 16
@@ -30,6 +31,15 @@ def recompute_cheap(graph: Graph) -> Graph:
     return with_recomputed(graph, dropped, near=MAX_FUSION_DISTANCE)[0] if dropped else graph
 
 
+def _is_widening(eqn: Equation) -> bool:
+    """Whether it casts a value to a type of at least twice the bytes."""
+    source = eqn.args[0]
+    return (
+        eqn.op is CAST and isinstance(source, Var)
+        and 2 * source.type.nbytes <= eqn.outs[0].type.nbytes
+    )  # fmt: skip
+
+
 class _Choice:
     """The values to recompute, chosen in program order: the operands of one may be the operands of
     a later one."""
@@ -45,9 +55,19 @@ class _Choice:
             var = eqn.outs[0]
             late = self._late_users(eqn)
             chain = self._chain(var, min(map(self._position, late))) if late else None
+            if late and not chain and _is_widening(eqn):
+                chain = [eqn]
+                self._keep(eqn.args[0], max(map(self._position, late)))
             if chain:
                 self.recomputed.add(var)
                 self.dropped.append(Dropped(var, chain, late))
+
+    def _keep(self, var: Var, position: int) -> None:
+        """Note that a value, with those it is a view of, is live up to a position."""
+        source: Var | None = var
+        while source is not None and source in self.last:
+            self.last[source] = max(self.last[source], position)
+            source = self.known.view_of(source)
 
     def _position(self, eqn: Equation) -> int:
         return self.known.position[id(eqn)]

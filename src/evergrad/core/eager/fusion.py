@@ -53,16 +53,19 @@ class EagerComposite:
     The attributes are structure, as those of a row: they are part of the cache key. A call uses a
     kernel if ``size(*tensors)`` (by default the elements of the first) is at least ``least``
     (``None``: never). If ``keeps`` is set the forward kernel saves residuals for the vjp by so many
-    first arguments, which otherwise recomputes everything from the arguments.
+    first arguments, which otherwise recomputes everything from the arguments. ``uncast`` is set for
+    a function of which autocast changes nothing.
     """
 
     def __init__(
-        self, function: Callable[..., Any], least: int | None, size: Size | None, keeps: int
-    ) -> None:
+        self, function: Callable[..., Any], least: int | None, size: Size | None, keeps: int,
+        uncast: bool = False,
+    ) -> None:  # fmt: skip
         self.function = function
         self.least = least
         self.size = size
         self.keeps = keeps
+        self.uncast = uncast
         self.name = function.__name__.strip("_")
         # By types and attributes; owned by the compiler.
         self.specializations: dict[Any, Any] = {}
@@ -97,7 +100,7 @@ class EagerComposite:
 
     def keeps_precision(self, types: tuple[Any, ...], attrs: dict[str, Any]) -> bool:
         """Whether it is known that autocast changes the precision of nothing in it."""
-        return False
+        return self.uncast
 
     def is_profitable(self, args: tuple[Any, ...]) -> bool:
         """Whether arguments of these types are large enough for a kernel, and supported by it."""
@@ -134,18 +137,20 @@ def is_large(size: int, least: int) -> bool:
     return size >= (least if forced is None else max(forced, 1))
 
 
-_KERNEL_TYPES = (dtypes.float32, dtypes.float64, dtypes.int64, dtypes.bool_)
+_KERNEL_TYPES = (
+    dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.float16, dtypes.int64, dtypes.bool_,
+)  # fmt: skip
 
 _COMPOSITES: list[EagerComposite] = []
 
 
 def eager_composite(
-    least: int, size: Size | None = None, keeps: int = 0
+    least: int, size: Size | None = None, keeps: int = 0, uncast: bool = False
 ) -> Callable[[Callable[..., Any]], EagerComposite]:
     """Declare a function an :class:`EagerComposite` from a size on."""
 
     def declare(function: Callable[..., Any]) -> EagerComposite:
-        made = EagerComposite(function, least, size, keeps)
+        made = EagerComposite(function, least, size, keeps, uncast)
         register(made)
         return made
 

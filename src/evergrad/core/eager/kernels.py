@@ -26,6 +26,7 @@ _native_graph: ExtensionPoint[..., Any] = ExtensionPoint("native_graph")
 _graph_of_row: ExtensionPoint[..., Graph] = ExtensionPoint("graph_of_row")
 
 _FLOATS = (dtypes.float32, dtypes.float64)
+_NARROW = (dtypes.bfloat16, dtypes.float16)
 
 
 def may_use_kernel(op: Op, operands: Sequence[Any]) -> bool:
@@ -33,6 +34,7 @@ def may_use_kernel(op: Op, operands: Sequence[Any]) -> bool:
     if op.eager is None:
         return False
     numbers = (*_FLOATS, dtypes.int64) if op.eager.integers else _FLOATS
+    numbers = numbers if op.eager.least_narrow is None else (*numbers, *_NARROW)
     return all(isinstance(t, TensorType) and t.dtype in numbers and t.numel for t in operands)
 
 
@@ -55,6 +57,8 @@ def row_evaluator(
     """An evaluator that uses a kernel from the row's threshold on, else the plain one."""
     assert op.eager is not None
     least, size = op.eager.least, op.eager.size(*operands)
+    if op.eager.least_narrow is not None and operands[0].dtype in _NARROW:
+        least = op.eager.least_narrow
     key = op.name, tuple(attrs.items()), operands
     kind = op.name, tuple([(t.dtype, t.shape[1:]) for t in operands])
     of_kind = _uses.setdefault(kind, Uses())

@@ -331,7 +331,8 @@ def _in_single(curve: Curve) -> Curve:
     return applied_in_single
 
 
-@eager_composite(least=512)
+@eager_composite(least=512, uncast=True)
+@_in_single
 def _silu(x: Tensor) -> Tensor:
     return x * sigmoid(x)
 
@@ -342,8 +343,8 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
     return applied("mish", _mish, input, inplace)
 
 
+@eager_composite(least=512, uncast=True)
 @_in_single
-@eager_composite(least=512)
 def _mish(x: Tensor) -> Tensor:
     return x * tanh(softplus(x))
 
@@ -354,19 +355,20 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     if is_jagged(input):
         return input.mapped("gelu", lambda x: gelu(x, approximate))  # type: ignore[attr-defined, no-any-return]
     if approximate == "tanh":
-        return _gelu_by_tanh(input)
+        return _gelu_by_tanh(input)  # type: ignore[no-any-return]
     if approximate != "none":
         raise RuntimeError("approximate argument must be either none or tanh.")
     return _gelu(input)  # type: ignore[no-any-return]
 
 
-@eager_composite(least=512)
+@eager_composite(least=512, uncast=True)
+@_in_single
 def _gelu(x: Tensor) -> Tensor:
     return x * ndtr(x)  # type: ignore[no-any-return]
 
 
+@eager_composite(least=512, uncast=True)
 @_in_single
-@eager_composite(least=512)
 def _gelu_by_tanh(x: Tensor) -> Tensor:
     inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
     return x * ((tanh(inner) + 1) * 0.5)

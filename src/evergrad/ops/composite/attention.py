@@ -45,14 +45,13 @@ def scaled_dot_product_attention(
         return _attend_ragged(query, key, value, *options)
     _check(query, key, value, attn_mask, dropout_p, is_causal)
     scale = 1 / math.sqrt(query._type.shape[-1]) if scale is None else scale
-    q, k, v = (widened(x) for x in (query, key, value))
-    groups = _groups(q, k) if enable_gqa else 1
-    q = _by_shared_head(q, groups)
-    noise = _noise(q, k, attn_mask, groups, dropout_p) if dropout_p else None
+    groups = _groups(query, key) if enable_gqa else 1
+    q = _by_shared_head(query, groups)
+    noise = _noise(q, key, attn_mask, groups, dropout_p) if dropout_p else None
     result = attended(
-        q, k, v, attn_mask, noise, scale=scale, is_causal=is_causal, groups=groups
+        q, key, value, attn_mask, noise, scale=scale, is_causal=is_causal, groups=groups
     )  # fmt: skip
-    return cast(_by_query_head(result, groups), query.dtype)
+    return _by_query_head(result, groups)
 
 
 def _without_noise(q: Tensor, k: Tensor, v: Tensor, mask: Any, noise: Tensor | None) -> int:
@@ -64,7 +63,10 @@ def attended(
     q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, noise: Tensor | None, *,
     scale: float, is_causal: bool, groups: int,
 ) -> Tensor:  # fmt: skip
-    """Attention of queries by shared head; weights are multiplied with ``noise`` (dropout)."""
+    """Attention of queries by shared head; weights are multiplied with ``noise`` (dropout). 16-bit
+    floats are computed in float32, and rounded once."""
+    target = q.dtype
+    q, k, v = (widened(x) for x in (q, k, v))
     # Keys are scaled rather than queries: what is multiplied has a contiguous gradient.
     scores = _by_query_head(matmul(q, transpose(k * scale, -2, -1)), groups)
     if is_causal:
@@ -78,7 +80,7 @@ def attended(
         weights = _softmax_or_zero(_masked(scores, attn_mask))
     if noise is not None:
         weights = weights * noise
-    return matmul(_by_shared_head(weights, groups), v)
+    return cast(matmul(_by_shared_head(weights, groups), v), target)
 
 
 def _check(
@@ -146,7 +148,8 @@ def _noise(q: Tensor, k: Tensor, mask: Tensor | None, groups: int, p: float) -> 
         shape = (*shape[:-3], shape[-3] * groups, rows // groups, columns)
     if mask is not None:
         shape = broadcast_shapes(shape, mask._type.shape)
-    return dropout_noise(shape, q.dtype, p)
+    is_narrow = q.dtype in (dtypes.float16, dtypes.bfloat16)
+    return dropout_noise(shape, dtypes.float32 if is_narrow else q.dtype, p)
 
 
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:

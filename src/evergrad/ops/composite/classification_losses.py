@@ -143,7 +143,9 @@ def nll_loss(
     reduction = chosen_reduction(reduction, size_average, reduce)
     _check_classes(input, target, weight)
     places, counts = _counted(target, input._type.shape[_class_dim(input)], ignore_index)
-    return _picked(input, places, counts, weight, reduction=reduction)  # type: ignore[no-any-return]
+    # In float16 the sum of a mean may overflow.
+    loss = _picked(widened(input), places, counts, weight, reduction=reduction)
+    return cast(loss, input.dtype)
 
 
 @autocast_policy(AutocastPolicy.FLOAT32)
@@ -161,13 +163,15 @@ def cross_entropy(
     if not 0 <= label_smoothing <= 1:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
     if target._type.shape == input._type.shape:
-        return _from_probabilities(input, target, weight, ignore_index, reduction, label_smoothing)
+        given = widened(input), widened(target), weight, ignore_index, reduction, label_smoothing
+        return cast(_from_probabilities(*given), input.dtype)
     _check_classes(input, target, weight)
     require_floating("log_softmax", input)
     places, counts = _counted(target, input._type.shape[_class_dim(input)], ignore_index)
     if label_smoothing:
-        return _smoothed(input, places, counts, weight, reduction, label_smoothing)
-    loss = _entropy(widened(input), places, counts, weight, reduction=reduction)
+        loss = _smoothed(widened(input), places, counts, weight, reduction, label_smoothing)
+    else:
+        loss = _entropy(widened(input), places, counts, weight, reduction=reduction)
     return cast(loss, input.dtype)
 
 

@@ -16,7 +16,7 @@ from evergrad.core.bind import cast
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import DTypeError, ShapeError
-from evergrad.ops.composite.activations import hardtanh
+from evergrad.ops.composite.activations import hardtanh, widened
 from evergrad.ops.composite.interpolate import cubic_weights
 from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.elementwise.magnitude import abs as absolute
@@ -81,6 +81,7 @@ def grid_sample(
     """The image [N, C, ...] at the positions of ``grid`` [N, ..., 2 or 3], between -1 and 1."""
     _check_sampling(input, grid, mode, padding_mode)
     aligned = _corners_aligned(align_corners, "grid_sample and affine_grid")
+    target, input, grid = input.dtype, widened(input), widened(grid)
     extents = input._type.shape[2:]
     rank = len(extents)
     positions = []
@@ -91,7 +92,7 @@ def grid_sample(
             position, extent, padding_mode, aligned))  # fmt: skip
     if mode == "nearest":
         rounded = [to_nearest(detach(p)) for p in positions]
-        return _read(input, rounded, padding_mode, aligned)
+        return cast(_read(input, rounded, padding_mode, aligned), target)
     taps = [_taps(p, mode) for p in positions]
     result: Any = None
     for choice in itertools.product(*taps):
@@ -101,7 +102,7 @@ def grid_sample(
         part = _read(input, [place for place, _ in choice], padding_mode, aligned)
         part = part * unsqueeze(weight, 1)
         result = part if result is None else result + part
-    return result  # type: ignore[no-any-return]
+    return cast(result, target)
 
 
 def _check_sampling(input: Tensor, grid: Tensor, mode: str, padding_mode: str) -> None:

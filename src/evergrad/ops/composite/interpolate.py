@@ -17,6 +17,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.ops.composite.activations import widened
 from evergrad.ops.composite.adaptive_pool import adaptive_mean
 from evergrad.ops.rows.elementwise.clamp import clamp
 from evergrad.ops.rows.elementwise.rounding import floor
@@ -51,6 +52,9 @@ def interpolate(
         )
     if mode == "area":
         return adaptive_mean(input, sizes)
+    target = input.dtype
+    # 16-bit floats are mixed in float32 over all dimensions, and rounded once.
+    input = widened(input) if mixes else input
     for dim in reversed(range(rank)) if in_bytes else range(rank):
         factor = None if factors is None else factors[dim]
         kernel = _KERNELS[mode] if antialias else None
@@ -58,7 +62,7 @@ def interpolate(
         found = _resampled(given, dim + 2, sizes[dim], factor, mode, bool(align_corners), kernel)
         # As PyTorch, whose bytes are rounded after each dimension, the last one first.
         input = cast(clamp(floor(found + 0.5), 0, 255), dtypes.uint8) if in_bytes else found
-    return input
+    return cast(input, target)
 
 
 def _check_mode(input: Tensor, mode: str, align_corners: bool | None, antialias: bool) -> None:

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.autocast import autocast_policy
-from evergrad.core.bind import bind
+from evergrad.core.bind import bind, cast
 from evergrad.core.families import elementwise
 from evergrad.core.row_facts import AutocastPolicy, Builder, Value, expensive
 from evergrad.core.shapes import broadcast_shapes
 from evergrad.core.tensor import Tensor
 from evergrad.core.tracing import is_known
 from evergrad.errors import DTypeError, ShapeError
-from evergrad.ops.composite.activations import logsigmoid, require_floating
+from evergrad.ops.composite.activations import logsigmoid, require_floating, widened
 from evergrad.ops.composite.distance import pairwise_distance
 from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.constants import full_like
@@ -33,6 +33,7 @@ from evergrad.ops.rows.elementwise.magnitude import abs as absolute
 from evergrad.ops.rows.movement.views import expand, unsqueeze
 from evergrad.ops.rows.reduce.sums import mean
 from evergrad.ops.rows.reduce.sums import sum as total
+from evergrad.ops.surface.casting import result_type
 from evergrad.ops.surface.handles import detach
 
 Distance = Callable[[Tensor, Tensor], Tensor]
@@ -232,10 +233,11 @@ def binary_cross_entropy_with_logits(
         raise ValueError(
             f"Target size ({target.shape}) must be the same as input size ({input.shape})"
         )
-    against = logaddexp(-input, 0.0)  # minus the logarithm of sigmoid(input)
+    x, wanted = widened(input), widened(target)
+    against = logaddexp(-x, 0.0)  # minus the logarithm of sigmoid(input)
     if pos_weight is not None:
-        against = against * ((pos_weight - 1) * target + 1)
-    loss = (1 - target) * input + against
+        against = against * ((pos_weight - 1) * wanted + 1)
+    loss = cast((1 - wanted) * x + against, result_type(input, target))
     return reduced(loss if weight is None else loss * weight, reduction)
 
 

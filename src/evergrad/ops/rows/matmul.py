@@ -155,6 +155,10 @@ def _stack_first(x: Tensor, dim: int | None, rank: int) -> Tensor:
     return reshape(x, (shape[0],) + (1,) * missing + shape[1:]) if missing else x
 
 
+# With so many multiplications kernels are faster than casting 16-bit factors and the product.
+_NARROW_WORK = 1 << 15
+
+
 def _matmul_work(a: TensorType, b: TensorType) -> int:
     return a.numel * b.shape[-1]
 
@@ -166,7 +170,8 @@ def _linear_work(x: TensorType, weight: TensorType) -> int:
 MATMUL = bilinear("matmul", _matmul_eval, _matmul_type, _matmul_transposes, batch=_batch_matmul,
                   takes_out=True,
                   emit=lowered("kernels.gemm", strided=True), autocast=AutocastPolicy.LOWER,
-                  eager=EagerKernel(1 << 23, _matmul_work), shape_generic=True,
+                  eager=EagerKernel(1 << 23, _matmul_work, least_narrow=_NARROW_WORK),
+                  shape_generic=True,
                   doc="Products of matrices, stack by stack.")  # fmt: skip
 
 
@@ -243,6 +248,10 @@ def _add_product_eval(addend: Any, a: Any, b: Any, *, beta: float, alpha: float)
     return product + (addend if beta == 1 else addend * beta)
 
 
+def _add_product_work(addend: TensorType, a: TensorType, b: TensorType) -> int:
+    return _matmul_work(a, b)
+
+
 def _add_product_vjp(
     g: Tensor, y: Tensor, addend: Tensor, a: Tensor, b: Tensor, *, beta: float, alpha: float
 ) -> tuple[Tensor, ...]:
@@ -260,6 +269,7 @@ def _batch_add_product(op: Op, args: Sequence[Tensor], dims: Dims, **factors: fl
 ADD_PRODUCT = opaque("add_product", _add_product_eval, _add_product_type, _add_product_vjp,
                      batch=_batch_add_product,
                      emit=lowered("passes.decompose"), autocast=AutocastPolicy.LOWER,
+                     eager=EagerKernel(1 << 23, _add_product_work, least_narrow=_NARROW_WORK),
                      doc="beta * addend + alpha * (a @ b), rounded once.")  # fmt: skip
 
 
@@ -324,7 +334,8 @@ def _batch_linear(op: Op, args: Sequence[Tensor], dims: Dims) -> Any:
 LINEAR = bilinear("linear", _linear_eval, _linear_type, _linear_transposes, batch=_batch_linear,
                   takes_out=True,
                   emit=lowered("kernels.gemm", strided=True), autocast=AutocastPolicy.LOWER,
-                  eager=EagerKernel(1 << 23, _linear_work), shape_generic=True,
+                  eager=EagerKernel(1 << 23, _linear_work, least_narrow=_NARROW_WORK),
+                  shape_generic=True,
                   doc="x @ weight^T, for rows of any shape.")  # fmt: skip
 
 

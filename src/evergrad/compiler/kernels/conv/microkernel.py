@@ -47,7 +47,8 @@ def tile_function(vector: Vector, tile: Tile) -> tuple[str, str]:
     """The name and the IR of the function that computes a tile.
 
     ``C = [C +] sum over planes p and taps t of A[p, t, :] B[p * stride + table[t] + :]`` with
-    ``rows`` rows of C and leading dimension ``leading``; it accumulates onto C if ``more``.
+    ``rows`` rows of C and leading dimension ``leading``; C is added if ``more``, after all products
+    (so that the error of a long reduction is that of its blocks, not of one chain of additions).
     """
     builder = _TileBuilder(vector, tile)
     return builder.name, builder.build()
@@ -83,15 +84,12 @@ class _TileBuilder:
         )
         self.lines.append("entry:")
         self.emit_invariants()
-        self.lines.append("  br i1 %more, label %held, label %start")
-        self.lines.append("held:")
-        self.load_sums()
-        self.lines += ["  br label %start", "start:"]
-        self.phis("s", [("zeroinitializer", "entry"), ("h", "held")])
         self.lines.append("  br label %plane")
         self.planes()
-        self.lines.append("end:")
-        self.store_sums()
+        self.lines += ["end:", "  br i1 %more, label %add, label %first", "add:"]
+        self.add_sums()
+        self.lines += ["  ret void", "first:"]
+        self.store_sums("u", self.row_addresses("ec"))
         self.lines += ["  ret void", "}"]
         return "\n".join(self.lines) + "\n"
 
@@ -112,11 +110,11 @@ class _TileBuilder:
     def planes(self) -> None:
         self.lines += [
             "plane:",
-            "  %p = phi i64 [0, %start], [%p1, %plane_end]",
-            "  %a0 = phi ptr [%a, %start], [%a1, %plane_end]",
-            "  %b0 = phi ptr [%b, %start], [%b1, %plane_end]",
+            "  %p = phi i64 [0, %entry], [%p1, %plane_end]",
+            "  %a0 = phi ptr [%a, %entry], [%a1, %plane_end]",
+            "  %b0 = phi ptr [%b, %entry], [%b1, %plane_end]",
         ]
-        self.phis("u", [("s", "start"), ("w", "plane_end")])
+        self.phis("u", [("zeroinitializer", "entry"), ("w", "plane_end")])
         self.emit_plane_invariants()
         self.lines += [
             "  %some = icmp slt i64 %p, %planes",
@@ -183,14 +181,20 @@ class _TileBuilder:
             ]
         return found
 
-    def load_sums(self) -> None:
-        for name, address in zip(self.sums("h"), self.row_addresses("hc"), strict=True):
-            self.lines.append(
-                f"  {name} = load {self.vector.type}, ptr {address}, align {self.vector.size}"
-            )
+    def add_sums(self) -> None:
+        """Add what C holds to the accumulators, and store them."""
+        many, addresses = self.vector.type, self.row_addresses("hc")
+        for held, total, added, address in zip(
+            self.sums("h"), self.sums("u"), self.sums("s"), addresses, strict=True
+        ):
+            self.lines += [
+                f"  {held} = load {many}, ptr {address}, align {self.vector.size}",
+                f"  {added} = fadd {many} {held}, {total}",
+            ]
+        self.store_sums("s", addresses)
 
-    def store_sums(self) -> None:
-        for name, address in zip(self.sums("u"), self.row_addresses("ec"), strict=True):
+    def store_sums(self, word: str, addresses: list[str]) -> None:
+        for name, address in zip(self.sums(word), addresses, strict=True):
             self.lines.append(
                 f"  store {self.vector.type} {name}, ptr {address}, align {self.vector.size}"
             )

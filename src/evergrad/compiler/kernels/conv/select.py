@@ -61,6 +61,7 @@ from evergrad.compiler.kernels.conv.winograd_guard import (
     magnitudes_kernel,
     measured_weight,
     packing_unless_even,
+    unless_finite,
 )
 from evergrad.compiler.kernels.conv.winograd_pack_weight import (
     transform_weight_kernel,
@@ -381,10 +382,24 @@ def lower_conv_weight(lowering: Lowering, eqn: Equation) -> bool:
     kernel, nbytes, total = _weight_grad_kernels(
         vector, correlation, gradient, x_strides, y_strides, algorithm
     )
+    again = None
+    if algorithm == "winograd":
+        again = _weight_grad_kernels(vector, correlation, gradient, x_strides, y_strides, "im2col")
+        nbytes = max(nbytes, again[1])
     sums = out if total is None else lowering.scratch(nbytes, f"{eqn.op.name} sums")
     lowering.add_kernel(eqn.op.name, kernel, [y_operand, x_operand], [sums], work)
     if total is not None:
         lowering.add_kernel(f"{eqn.op.name} sum", total, [sums], [out])
+    if again is not None:
+        kernel, _, total = again
+        assert total is not None  # three taps in a row: the sums are no gradient
+        measured = measured_weight(vector, out.type.shape, _contiguous_strides(out.type.shape))
+        found = _magnitudes(lowering, eqn.op.name, vector, out, measured)
+        kernel = unless_finite(vector, kernel, measured, 3)
+        total = unless_finite(vector, total, measured, 2)
+        name = f"{eqn.op.name} unless finite"
+        lowering.add_kernel(name, kernel, [found, y_operand, x_operand], [sums])
+        lowering.add_kernel(name, total, [found, sums], [out])
     return True
 
 

@@ -5,6 +5,9 @@ the others its rounding error reaches outputs to which it contributes little, an
 infinite the difference of two infinities is NaN. So the largest magnitude of an image is compared
 with the mean one first, and that of the weight likewise: operands with outliers are convolved by
 the kernel that would be used without Winograd. Both have packed weights of their own.
+
+Outliers do not harm the weight gradient by Winograd, and what it gives that is finite is right.
+Where one element of it is not, all are computed again without Winograd (:func:`unless_finite`).
 """
 
 from __future__ import annotations
@@ -177,6 +180,29 @@ def _packing_ir(vector: Vector, count: int) -> Kernel:
     return ir.kernel("conv_winograd_spare")
 
 
+def unless_finite(vector: Vector, kernel: Kernel, measured: Measured, pointers: int) -> Kernel:
+    """The kernel with the arguments magnitudes of a result, and the ``pointers`` of another kernel,
+    which runs where the result is not finite."""
+    made = _unless_finite_ir(vector, pointers, len(kernel.numbers))
+    guarded = Kernel(made.name, made.ir, made.helpers)
+    guarded.numbers = [*kernel.numbers, measured.kernel.chunks, 0]
+    guarded.calls = {len(guarded.numbers) - 1: kernel}
+    guarded.chunks, guarded.scratch = kernel.chunks, kernel.scratch
+    return guarded
+
+
+@cache
+def _unless_finite_ir(vector: Vector, pointers: int, count: int) -> Kernel:
+    ir = KernelBuilder(vector, ("found", *(f"pointer{n}" for n in range(pointers))), ())
+    own = 1 + pointers + count
+    _, total = _largest_and_total(ir, ir["found"], ir.number("%args", own))
+    with ir.when(ir.op(f"xor i1 {_is_finite(ir, total)}, true")):
+        block = _place(ir, "%args", 1)
+        address = ir.op(f"inttoptr i64 {ir.number('%args', own + 1)} to ptr")
+        ir.do(f"call void {address}(ptr {block}, i64 %chunk, ptr %scratch)")
+    return ir.kernel("conv_winograd_again")
+
+
 def _place(ir: KernelBuilder, base: str, word: int) -> str:
     return ir.op(f"getelementptr i64, ptr {base}, i64 {word}")
 
@@ -203,17 +229,29 @@ def _are_even(ir: KernelBuilder, first: int) -> str:
 def _is_even(ir: KernelBuilder, found: str, entries: str, elements: str, limit: int) -> str:
     """Whether the largest magnitude is not far above the mean one; not if one is not finite."""
     element = ir.vector.element
+    top, total = _largest_and_total(ir, found, entries)
+    count = ir.op(f"uitofp i64 {elements} to {element}")
+    scaled = ir.op(f"fmul {element} {top}, {count}")
+    most = ir.op(f"fmul {element} {total}, {float(limit)}")
+    even = ir.op(f"fcmp ole {element} {scaled}, {most}")
+    return ir.op(f"and i1 {_is_finite(ir, total)}, {even}")
+
+
+def _largest_and_total(ir: KernelBuilder, found: str, entries: str) -> tuple[str, str]:
+    """The largest magnitude and the sum of all, of the entries that chunks have stored."""
+    element = ir.vector.element
     with ir.carrying_loop(entries, [(element, "0.0")] * 2) as (number, carried):
         entry = ir.at(found, ir.mul(number, 2))
         top = ir.call("llvm.maxnum", element, carried.values[0], ir.load(entry))
         total = ir.op(f"fadd {element} {carried.values[1]}, {ir.load(ir.at(entry, 1))}")
         carried.after = [top, total]
     top, total = carried.after
-    count = ir.op(f"uitofp i64 {elements} to {element}")
-    scaled = ir.op(f"fmul {element} {top}, {count}")
-    most = ir.op(f"fmul {element} {total}, {float(limit)}")
-    finite = ir.op(f"fcmp oeq {element} {ir.op(f'fsub {element} {total}, {total}')}, 0.0")
-    return ir.op(f"and i1 {finite}, {ir.op(f'fcmp ole {element} {scaled}, {most}')}")
+    return top, total
+
+
+def _is_finite(ir: KernelBuilder, value: str) -> str:
+    element = ir.vector.element
+    return ir.op(f"fcmp oeq {element} {ir.op(f'fsub {element} {value}, {value}')}, 0.0")
 
 
 def _block(ir: KernelBuilder, weight: str, operands: int, numbers: int, count: int) -> str:

@@ -31,11 +31,13 @@ _MOST_VECTORS = 4
 
 
 class Tile(NamedTuple):
-    """A register tile: sums in so many rows of so many registers."""
+    """A register tile: sums in so many rows of so many registers. Of ``pairs`` an element is a word
+    of two bfloat16, whose products with those of another word are both added."""
 
     vector: Vector
     rows: int
     vectors: int
+    pairs: bool = False
 
     @property
     def lanes(self) -> int:
@@ -51,7 +53,7 @@ class Tile(NamedTuple):
         """The tile that is one register wider, in place of two tiles of two registers that would
         each read all of A."""
         is_widest = self.vector.lanes * self.vector.size == 64
-        return Tile(self.vector, 6, 4) if is_widest and self.vectors == 3 else None
+        return self._replace(rows=6, vectors=4) if is_widest and self.vectors == 3 else None
 
     @property
     def unrolled(self) -> int:
@@ -146,7 +148,8 @@ def microkernel(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -
             start = _start_of_run(ir, tile, begin, first, c, left)
             _store_tile(ir, tile, run, start, rows, left, masks[-1])
     form = f"{'rows' if by_rows else 'columns'}{'_padded' if padded else ''}"
-    name = f"gemm_microkernel_{tile.vector.mangled}_{vectors}_{form}"
+    kind = "pairs" if tile.pairs else tile.vector.mangled
+    name = f"gemm_microkernel_{kind}_{vectors}_{form}"
     parameters = (
         "ptr noalias %a, i64 %a_row, i64 %a_step, ptr noalias %b, i64 %b_step, ptr %c, "
         "i64 %c_step, i64 %depth, i64 %rows, i64 %width, i1 %more, ptr %first, i64 %first_step"
@@ -197,7 +200,7 @@ def _tile_sums(
                 at = ir.add(index, u)
                 row = _row_of_b(ir, tile, at, vectors, b_mask)
                 column = at if by_rows else ir.mul(at, "%a_step")
-                sums = _outer_product(ir, starts, column, by_rows, row, sums)
+                sums = _outer_product(ir, tile, starts, column, by_rows, row, sums)
             carried.after = sums
         sums = carried.after
     return sums
@@ -251,6 +254,7 @@ def _prefetches(
 
 def _outer_product(
     ir: KernelBuilder,
+    tile: Tile,
     starts: list[str],
     column: str,
     by_rows: bool,
@@ -262,7 +266,9 @@ def _outer_product(
         at = ir.at(start, column) if by_rows else ir.at(ir.at(start, column), r)
         factor = ir.splat(ir.load(at), ir.vector.element)
         for v, values in enumerate(row):
-            after.append(ir.multiply_add(factor, values, sums[r * len(row) + v]))
+            total = sums[r * len(row) + v]
+            multiply_add = ir.add_dots if tile.pairs else ir.multiply_add
+            after.append(multiply_add(factor, values, total))
     return after
 
 

@@ -18,7 +18,7 @@ from evergrad.core import dtypes
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.row_facts import lowered
 from evergrad.core.shapes import TensorType, tensor_type
-from evergrad.ops.rows.matmul import LINEAR, MATMUL
+from evergrad.ops.rows.matmul import LINEAR
 
 # Element types whose values float32 holds exactly.
 NARROW = (dtypes.int8, dtypes.uint8, dtypes.bfloat16, dtypes.float16)
@@ -36,19 +36,4 @@ def _eval(x: Any, weight: Any) -> Any:
 WIDENED_LINEAR = Op(
     "widened_linear", family="custom", type=_type, eval=_eval, vjp=NONDIFFERENTIABLE, jvp=None,
     batch=None, emit=lowered("kernels.gemm"), doc="x @ weight^T, with a weight of 8 or 16 bits.",
-)  # fmt: skip
-
-
-def _wide_type(a: TensorType, b: TensorType) -> TensorType:
-    return tensor_type(MATMUL.type(a, b).shape, dtypes.float32)
-
-
-def _wide_eval(a: Any, b: Any) -> Any:
-    return MATMUL.eval(a.astype(np.float32), b.astype(np.float32))
-
-
-WIDE_MATMUL = Op(
-    "wide_matmul", family="custom", type=_wide_type, eval=_wide_eval, vjp=NONDIFFERENTIABLE,
-    jvp=None, batch=None, upcast=False, emit=lowered("kernels.gemm"),
-    doc="a @ b in float32, of bfloat16.",
 )  # fmt: skip

@@ -11,14 +11,13 @@ import numpy as np
 
 from evergrad.compiler.codegen.ir_builder import is_native, vector_for
 from evergrad.compiler.codegen.kernel import Kernel
-from evergrad.compiler.kernels.gemm.bfloat16 import add_dot_product, is_dot_product
 from evergrad.compiler.kernels.gemm.blocked import blocked_kernel, packing_kernel
 from evergrad.compiler.kernels.gemm.epilogue import DeferredProduct
 from evergrad.compiler.kernels.gemm.integers import lower_integer_product
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
 from evergrad.compiler.kernels.gemm.openblas import NAMES, blas_kernel
 from evergrad.compiler.kernels.gemm.problem import BATCH_DIMS, Product, as_matrix
-from evergrad.compiler.kernels.gemm.rows import WIDE_MATMUL, WIDENED_LINEAR
+from evergrad.compiler.kernels.gemm.rows import WIDENED_LINEAR
 from evergrad.compiler.kernels.gemm.skinny import MOST_ROWS, skinny_kernel, widening_kernel
 from evergrad.compiler.kernels.gemm.small import small_kernel, stays_in_cache
 from evergrad.compiler.kernels.gemm.tiling import Tiling, row_tiling_of, tiling_of
@@ -27,14 +26,10 @@ from evergrad.compiler.native.target import machine
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.compiler.schedule.nodes import Group
-from evergrad.core.op import Op
-from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.ops.rows.matmul import LINEAR, MATMUL
 
-__all__ = [
-    "Product", "add_product", "is_dot_product", "needs_copy", "product_of", "product_of_layouts",
-]  # fmt: skip
+__all__ = ["Product", "add_product", "defer_to_epilogue", "needs_copy", "product_of"]
 
 # Where kernels are faster than OpenBLAS (bench/gemm.py). With so few multiplications packing and
 # chunks do not pay, ...
@@ -50,14 +45,8 @@ _WORTH_FUSING = machine().l2_bytes // 4
 
 def product_of(eqn: Equation, a: Any, b: Any) -> Product | None:
     """The product of an equation on operands with these layouts, if they need no copy."""
-    if eqn.outs[0].type.dtype not in NAMES:
-        return None
-    return product_of_layouts(eqn.op, a, b, eqn.outs[0].type.shape)
-
-
-def product_of_layouts(row: Op, a: Any, b: Any, out: Shape) -> Product | None:
-    """The product of a row on operands with these layouts, of any element type."""
-    if 0 in (*a.shape, *b.shape):
+    row, out = eqn.op, eqn.outs[0].type.shape
+    if eqn.outs[0].type.dtype not in NAMES or 0 in (*a.shape, *b.shape):
         return None
     if row is LINEAR:
         b = b.swapaxes(-1, -2)
@@ -66,7 +55,7 @@ def product_of_layouts(row: Op, a: Any, b: Any, out: Shape) -> Product | None:
     elif row is not MATMUL or a.ndim < 2 or b.ndim < 2:
         return None
     if b.ndim == 2 and a.ndim != 2:
-        flat = _flattened(a)
+        flat = flattened(a)
         if flat is not None:
             a = flat
         elif a.ndim < 2:
@@ -78,7 +67,7 @@ def product_of_layouts(row: Op, a: Any, b: Any, out: Shape) -> Product | None:
     return found if found.a is not None and found.b is not None else None
 
 
-def _flattened(a: Any) -> Any:
+def flattened(a: Any) -> Any:
     """All but the last dimension as one, if their strides allow it."""
     rows = prod(a.shape[:-1])
     lead = [(n, s) for n, s in zip(a.shape[:-1], a.strides[:-1], strict=True) if n != 1]
@@ -153,18 +142,21 @@ def precompiled(graph: Graph) -> Iterator[Kernel]:
 
 
 def add_product(
-    lowering: Lowering, label: str, product: Product, factors: list[Any], out: Var, leading: int
-) -> None:
-    """Add the instructions of a product of two values, with those that prepack factors."""
+    lowering: Lowering, label: str, product: Product, factors: list[Any], out: Var, leading: int,
+    tile: Tile | None = None,
+) -> None:  # fmt: skip
+    """Add the instructions of a product of two values, with those that prepack factors; with a
+    given tile it is blocked."""
     work = product.work * product.items // 8
-    found = out.type.dtype
-    kernel = skinny_of(product, found, leading)
-    if kernel is None and not is_blocked(product, found):
-        kernel = small_of(product, found, leading) or blas_kernel(product, found, leading)
-    if kernel is not None:
-        lowering.add_kernel(label, kernel, factors, [out], work)
-        return
-    tile = tile_for(vector_for(found))
+    if tile is None:
+        found = out.type.dtype
+        kernel = skinny_of(product, found, leading)
+        if kernel is None and not is_blocked(product, found):
+            kernel = small_of(product, found, leading) or blas_kernel(product, found, leading)
+        if kernel is not None:
+            lowering.add_kernel(label, kernel, factors, [out], work)
+            return
+        tile = tile_for(vector_for(found))
     tiling = tiling_of(product, tile, leading, may_prepack=True)
     given = _prepack(lowering, label, product, tile, tiling, factors)
     lowering.add_kernel(label, blocked_kernel(product, tile, tiling), given, [out], work)
@@ -181,7 +173,7 @@ def _prepack(
             tiling.packed_elements(side) * tile.vector.size, f"factor of {label}"
         )
         kernel = packing_kernel(product, tile, tiling, side)
-        size = factors[number].type.numel
+        size = product.k * (product.n if number else product.m)
         lowering.add_kernel(f"pack for {label}", kernel, [factors[number]], [place], size)
         given[number] = place
     return given
@@ -197,7 +189,9 @@ def _only_reader(lowering: Lowering, var: Var) -> Group | None:
     return found if isinstance(found, Group) else None
 
 
-def _defer_to_epilogue(lowering: Lowering, label: str, product: Product, eqn: Equation) -> bool:
+def defer_to_epilogue(
+    lowering: Lowering, label: str, product: Product, eqn: Equation, factors: list[Any], tile: Tile
+) -> bool:
     """Defer a product to the loop that reads it, as its epilogue, if the whole product would not
     stay in cache until then."""
     out = eqn.outs[0]
@@ -206,11 +200,10 @@ def _defer_to_epilogue(lowering: Lowering, label: str, product: Product, eqn: Eq
         return False
     if out.type.nbytes < _WORTH_FUSING or not is_blocked(product, out.type.dtype):
         return False
-    tile = tile_for(vector_for(out.type.dtype))
     tiling = row_tiling_of(product, tile)
     if tiling is None:
         return False
-    given = _prepack(lowering, label, product, tile, tiling, list(eqn.args))
+    given = _prepack(lowering, label, product, tile, tiling, factors)
     lowering.add_kernel(
         label, blocked_kernel(product, tile, tiling), given, [out], product.work // 8
     )
@@ -226,10 +219,10 @@ def lower_product(lowering: Lowering, eqn: Equation) -> bool:
     out = eqn.outs[0]
     product = product_of(eqn, a.layout, b.layout)
     if product is None:
-        is_lowered = eqn.op is MATMUL and lower_integer_product(lowering, eqn)
-        return is_lowered or _lower_dot_product(lowering, eqn)
+        return eqn.op is MATMUL and lower_integer_product(lowering, eqn)
     label = f"{eqn.op.name} {product.m}x{product.n}x{product.k}"
-    if _defer_to_epilogue(lowering, label, product, eqn):
+    tile = tile_for(vector_for(out.type.dtype))
+    if defer_to_epilogue(lowering, label, product, eqn, [a, b], tile):
         return True
     place = lowering.buffer_view(out)
     leading = place.strides[-2] // place.dtype.itemsize if len(place.shape) > 1 else product.n
@@ -237,25 +230,10 @@ def lower_product(lowering: Lowering, eqn: Equation) -> bool:
     return True
 
 
-@lowers(WIDE_MATMUL)
-def _lower_dot_product(lowering: Lowering, eqn: Equation) -> bool:
-    """Lower a product of bfloat16 that was not decomposed."""
-    (a, b), (out,) = eqn.args, eqn.outs
-    row = MATMUL if eqn.op is WIDE_MATMUL else eqn.op
-    product = product_of_layouts(row, a.layout, b.layout, out.type.shape)
-    if product is None or not is_dot_product(product, a.type.dtype):
-        return False
-    label = f"{eqn.op.name} {product.m}x{product.n}x{product.k}"
-    place = lowering.buffer_view(out)
-    leading = place.strides[-2] // place.dtype.itemsize if len(place.shape) > 1 else product.n
-    add_dot_product(lowering, label, product, [a, b], out, max(leading, product.n))
-    return True
-
-
 @lowers(WIDENED_LINEAR)
 def lower_widened_linear(lowering: Lowering, eqn: Equation) -> bool:
     x, weight = eqn.args
-    rows = _flattened(x.layout)
+    rows = flattened(x.layout)
     if rows is None:
         return False
     product = Product(rows, weight.layout.swapaxes(0, 1), ())

@@ -22,7 +22,9 @@ from evergrad.ops.composite.attention import attended
 _FORWARD, _BACKWARD = attended.op, attended.op.derivative
 # Queries, keys and values are the first arguments; the kernels give gradients of these.
 _OPERANDS = 3
-_MASK_TYPES = (dtypes.bool_, dtypes.float32, dtypes.bfloat16, dtypes.float16)
+# Their element types; the kernels compute with float32 in any case.
+_TYPES = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
+_MASK_TYPES = (dtypes.bool_, *_TYPES)
 
 
 def composites(facts: Facts) -> list[Attended]:
@@ -97,7 +99,7 @@ class _Call:
         if not isinstance(scale, int | float) or not scale:
             return False
         operands = (self.q.type, self.k.type, self.v.type)
-        if any(t.dtype is not dtypes.float32 or not t.numel for t in operands):
+        if any(t.dtype not in _TYPES or not t.numel for t in operands):
             return False
         batch = broadcast_shapes(self.q.type.shape[:-2], self.k.type.shape[:-2])
         if batch != self.y.shape[:-2] or len(batch) > BATCH_DIMS:

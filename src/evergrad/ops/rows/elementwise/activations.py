@@ -96,7 +96,7 @@ def _emit_hardswish(b: Builder, x: Value) -> Value:
 
 HARDSWISH = elementwise(
     "hardswish", in_pieces(lambda x: x * np.clip(x + 3, 0, 6) / 6),
-    (lambda t, y, x: where(x <= -3, 0, where(x < 3, t * (x / 3 + 0.5), t)),),
+    (lambda t, y, x: where(x <= -3, 0, where(x < 3, t * ((x + 1.5) / 3), t)),),
     eager_loop=True,
     emit=cheap(_emit_hardswish, floats=True, lanes=True), doc="x * min(max(x + 3, 0), 6) / 6",
 )  # fmt: skip
