@@ -147,6 +147,7 @@ def feature_alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
     return F.feature_alpha_dropout(input, p, train)
 
 
+@accepting_out
 def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
     """The norm over all dimensions but one."""
     others = [d for d in range(v.ndim) if d != dim % v.ndim]
@@ -258,6 +259,7 @@ def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
     return F.channel_shuffle(input, groups)
 
 
+@accepting_out
 def native_norm(
     input: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Tensor:

@@ -210,7 +210,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 @expose(method=False, out=False)
 def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
-    inplace: bool = False,
+    inplace: bool = False, *, generator: Any = None,
 ) -> Tensor:  # fmt: skip
     """``leaky_relu`` whose slope is drawn for each element while training, else in the middle."""
     if lower > upper:
@@ -218,7 +218,7 @@ def rrelu(
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     # A slope is drawn only where it is used, as PyTorch does.
-    slope = bind(UNIFORM_WHERE, input <= 0, lower, upper, dtype=input.dtype, generator=None)
+    slope = bind(UNIFORM_WHERE, input <= 0, lower, upper, dtype=input.dtype, generator=generator)
     return applied("rrelu", lambda x: where(x > 0, x, x * slope), input, inplace)
 
 
@@ -405,10 +405,11 @@ def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
 
 @expose(method=False, out=False)
 def rrelu_(
-    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
-) -> Tensor:
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
+    generator: Any = None,
+) -> Tensor:  # fmt: skip
     """``rrelu`` in place."""
-    return rrelu(input, lower, upper, training, inplace=True)
+    return rrelu(input, lower, upper, training, inplace=True, generator=generator)
 
 
 def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
