@@ -134,6 +134,8 @@ from evergrad.nn.native import native_layer_norm as native_layer_norm
 from evergrad.nn.native import native_norm as native_norm
 from evergrad.nn.native import norm_except_dim as norm_except_dim
 from evergrad.nn.native import poisson_nll_loss as poisson_nll_loss
+from evergrad.nn.native import rrelu as rrelu
+from evergrad.nn.native import rrelu_ as rrelu_
 from evergrad.nn.native import triplet_margin_loss as triplet_margin_loss
 from evergrad.nn.recurrent_function import gru as gru
 from evergrad.nn.recurrent_function import gru_cell as gru_cell
@@ -3496,12 +3498,6 @@ def row_stack(tensors: Sequence[_Tensor] | _Tensor, *, out: _Tensor | None = Non
     tensor([[1, 2],
             [3, 4]])
     """
-
-def rrelu(input: _Tensor, lower: _float = 0.125, upper: _float = 0.3333333333333333, training: _bool = False, inplace: _bool = False, *, generator: _Generator | None = None) -> _Tensor:
-    """``leaky_relu`` whose slope is drawn for each element while training, else in the middle."""
-
-def rrelu_(input: _Tensor, lower: _float = 0.125, upper: _float = 0.3333333333333333, training: _bool = False, generator: _Generator | None = None) -> _Tensor:
-    """``rrelu`` in place."""
 
 def rsqrt(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """The reciprocal of the square root: ``1 / sqrt(x)``.

@@ -207,12 +207,18 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     return where(input > 0, input, input * weight)
 
 
-@expose(method=False, out=False)
 def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
-    inplace: bool = False, *, generator: Any = None,
+    inplace: bool = False,
 ) -> Tensor:  # fmt: skip
     """``leaky_relu`` whose slope is drawn for each element while training, else in the middle."""
+    return drawn_rrelu(input, lower, upper, training, inplace, None)
+
+
+def drawn_rrelu(
+    input: Tensor, lower: float, upper: float, training: bool, inplace: bool, generator: Any
+) -> Tensor:
+    """``rrelu`` with slopes of a given generator."""
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
@@ -403,13 +409,11 @@ def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     return leaky_relu(input, negative_slope, inplace=True)
 
 
-@expose(method=False, out=False)
 def rrelu_(
-    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
-    generator: Any = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
+) -> Tensor:
     """``rrelu`` in place."""
-    return rrelu(input, lower, upper, training, inplace=True, generator=generator)
+    return rrelu(input, lower, upper, training, inplace=True)
 
 
 def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:

@@ -145,6 +145,14 @@ def as_subclass(self: Tensor, cls: type[Tensor]) -> Tensor:
     return made
 
 
+def _make_subclass(cls: type[Tensor], data: Tensor, require_grad: bool = False) -> Tensor:
+    """A leaf of a class on the memory of a tensor: how subclasses write their ``__new__``."""
+    return detached(data).as_subclass(cls).requires_grad_(require_grad)
+
+
+Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[attr-defined]
+
+
 # -- where a tensor lives -----------------------------------------------------------------------
 
 
