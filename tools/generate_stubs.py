@@ -239,7 +239,7 @@ def _signature(
             parts.append("/")
         first = False
     parts = [p for i, p in enumerate(parts) if p != "/" or "/" not in parts[i + 1 :]]
-    if getattr(function, "numpy_names", False):
+    if "axis" in getattr(function, "keywords", ()):
         parts += _numpy_names(stub, signature, keyword_only)
     return ", ".join(parts), stub.annotation(returns, module)
 

@@ -239,6 +239,8 @@ _LAZY = {
         "native_norm",
         "norm_except_dim",
         "poisson_nll_loss",
+        "rrelu",
+        "rrelu_",
         "triplet_margin_loss",
     ),
     "nn.recurrent_function": (

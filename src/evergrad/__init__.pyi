@@ -134,6 +134,8 @@ from evergrad.nn.native import native_layer_norm as native_layer_norm
 from evergrad.nn.native import native_norm as native_norm
 from evergrad.nn.native import norm_except_dim as norm_except_dim
 from evergrad.nn.native import poisson_nll_loss as poisson_nll_loss
+from evergrad.nn.native import rrelu as rrelu
+from evergrad.nn.native import rrelu_ as rrelu_
 from evergrad.nn.native import triplet_margin_loss as triplet_margin_loss
 from evergrad.nn.recurrent_function import gru as gru
 from evergrad.nn.recurrent_function import gru_cell as gru_cell
@@ -410,7 +412,7 @@ def adaptive_avg_pool1d(input: _Tensor, output_size: _int | Sequence[_int] | tup
     tensor([[[2., 3.]]])
     """
 
-def add(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
+def add(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *older: Any, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
     """The sum ``input + alpha * other``, element by element.
 
     Args:
@@ -661,7 +663,7 @@ def argmin(input: _Tensor, dim: _int | None = None, keepdim: _bool = False, *, o
     tensor([0, 1])
     """
 
-def argsort(input: _Tensor, dim: _int = -1, descending: _bool = False, stable: _bool | None = False, *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
+def argsort(input: _Tensor, dim: _int = -1, descending: _bool = False, stable: _bool | None = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """The indices that sort along a dimension: ``sort(...).indices``.
 
     >>> eg.argsort(eg.tensor([3.0, 1.0, 2.0]))
@@ -1317,7 +1319,7 @@ def cosine_similarity(x1: _Tensor, x2: _Tensor, dim: _int = 1, eps: _float = 1e-
     tensor([0.7071])
     """
 
-def count_nonzero(input: _Tensor, dim: _int | Sequence[_int] | None = None, *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
+def count_nonzero(input: _Tensor, dim: _int | Sequence[_int] | None = None, *dims: _int, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """How many elements are not zero.
 
     >>> eg.count_nonzero(eg.tensor([[0, 1], [2, 3]]), dim=1)
@@ -1379,7 +1381,7 @@ def cumsum(input: _Tensor, dim: _int, *, dtype: _dtype | None = None, out: _Tens
     tensor([1, 3, 6])
     """
 
-def cumulative_trapezoid(y: _Tensor, x: _Tensor | None = None, *, dx: _Tensor | _complex | np.generic = 1, dim: _int = -1) -> _Tensor:
+def cumulative_trapezoid(y: _Tensor, x: _Tensor | None = None, *, dx: _Tensor | _complex | np.generic = 1, dim: _int = -1, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """The running integral by the trapezoidal rule.
 
     >>> eg.cumulative_trapezoid(eg.tensor([0.0, 1.0, 2.0]))
@@ -1558,7 +1560,7 @@ def dropout_(input: _Tensor, p: _float, train: _bool) -> _Tensor:
 def dsmm(input: _Tensor, mat2: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """The product of two matrices: another name of ``mm``."""
 
-def dsplit(input: _Tensor, indices_or_sections: Any) -> tuple[_Tensor, ...]:
+def dsplit(input: _Tensor, indices_or_sections: Any, *further: _int) -> tuple[_Tensor, ...]:
     """:func:`tensor_split` along the third dimension.
 
     >>> len(eg.dsplit(eg.zeros(1, 1, 4), 2))
@@ -1906,7 +1908,7 @@ def ger(input: _Tensor, vec2: _Tensor, *, out: _Tensor | None = None) -> _Tensor
 def get_device(input: _Tensor) -> _int:
     """The number of the accelerator a tensor is on: -1, for none."""
 
-def gradient(input: _Tensor, *, spacing: Any = None, dim: _int | Sequence[_int] | None = None, edge_order: _int = 1) -> tuple[_Tensor, ...]:
+def gradient(input: _Tensor, *, spacing: Any = None, dim: _int | Sequence[_int] | None = None, edge_order: _int = 1, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """Central differences: an estimate of the derivative of samples, per dimension.
 
     Args:
@@ -2003,7 +2005,7 @@ def histc(input: _Tensor, bins: _int = 100, min: _float = 0, max: _float = 0, *,
     tensor([0., 2., 1., 0.])
     """
 
-def histogram(input: _Tensor, bins: Any, *, range: Sequence[_float] | None = None, weight: _Tensor | None = None, density: _bool = False, out: _Tensor | None = None) -> _return_types.histogram:
+def histogram(input: _Tensor, bins: Any = 100, *, range: Sequence[_float] | None = None, weight: _Tensor | None = None, density: _bool = False, out: _Tensor | None = None) -> _return_types.histogram:
     """How many elements fall into each interval, and the edges of the intervals.
 
     Args:
@@ -2025,7 +2027,7 @@ def histogramdd(input: _Tensor, bins: Any, range: Sequence[_float] | None = None
 def hsmm(input: _Tensor, mat2: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """The product of two matrices: another name of ``mm``."""
 
-def hsplit(input: _Tensor, indices_or_sections: Any) -> tuple[_Tensor, ...]:
+def hsplit(input: _Tensor, indices_or_sections: Any, *further: _int) -> tuple[_Tensor, ...]:
     """:func:`tensor_split` along the second dimension; of a vector along the first.
 
     >>> [part.tolist() for part in eg.hsplit(eg.arange(4), 2)]
@@ -2952,14 +2954,14 @@ def nansum(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _b
     tensor(3.)
     """
 
-def narrow(input: _Tensor, dim: _int, start: Any, length: _int) -> _Tensor:
+def narrow(input: _Tensor, dim: _int, start: Any, length: _int, *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A view of ``length`` slices along ``dim``, beginning at ``start``.
 
     >>> eg.narrow(eg.arange(5), 0, 1, 3)
     tensor([1, 2, 3])
     """
 
-def narrow_copy(input: _Tensor, dim: _int, start: Any, length: _int, *, out: _Tensor | None = None) -> _Tensor:
+def narrow_copy(input: _Tensor, dim: _int, start: Any, length: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy of what ``narrow`` gives."""
 
 def ne(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
@@ -3104,7 +3106,7 @@ def outer(input: _Tensor, vec2: _Tensor, *, out: _Tensor | None = None) -> _Tens
             [6., 8.]])
     """
 
-def pairwise_distance(x1: _Tensor, x2: _Tensor, p: _float = 2.0, eps: _float = 1e-06, keepdim: _bool = False) -> _Tensor:
+def pairwise_distance(x1: _Tensor, x2: _Tensor, p: _float = 2.0, eps: _float = 1e-06, keepdim: _bool = False, *, keepdims: _bool = False) -> _Tensor:
     """The ``p``-norm of ``x1 - x2 + eps`` along the last dimension.
 
     >>> F.pairwise_distance(eg.zeros(1, 2), eg.tensor([[3.0, 4.0]]))
@@ -3395,7 +3397,7 @@ def remainder(input: _Tensor | _complex | np.generic, other: _Tensor | _complex 
     tensor([2, 1])
     """
 
-def renorm(input: _Tensor, p: _float, dim: _int, maxnorm: _float, *, out: _Tensor | None = None) -> _Tensor:
+def renorm(input: _Tensor, p: _float, dim: _int, maxnorm: _float, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Slices along ``dim`` scaled down to a ``p``-norm of at most ``maxnorm``.
 
     >>> eg.renorm(eg.tensor([[3.0, 4.0], [0.3, 0.4]]), p=2, dim=0, maxnorm=1.0)
@@ -3436,7 +3438,7 @@ def resolve_conj(input: _Tensor) -> _Tensor:
 def resolve_neg(input: _Tensor) -> _Tensor:
     """The tensor itself: negation is never put off."""
 
-def result_type(tensor1: Any, tensor2: Any) -> _dtype:
+def result_type(tensor: Any = None, other: _Tensor | _complex | np.generic | None = None, *, scalar: Any = None, scalar1: Any = None, scalar2: Any = None) -> _dtype:
     """The element type that arithmetic of two operands gives.
 
     >>> eg.result_type(eg.tensor([1]), 1.0)
@@ -3497,12 +3499,6 @@ def row_stack(tensors: Sequence[_Tensor] | _Tensor, *, out: _Tensor | None = Non
             [3, 4]])
     """
 
-def rrelu(input: _Tensor, lower: _float = 0.125, upper: _float = 0.3333333333333333, training: _bool = False, inplace: _bool = False) -> _Tensor:
-    """``leaky_relu`` whose slope is drawn for each element while training, else in the middle."""
-
-def rrelu_(input: _Tensor, lower: _float = 0.125, upper: _float = 0.3333333333333333, training: _bool = False) -> _Tensor:
-    """``rrelu`` in place."""
-
 def rsqrt(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """The reciprocal of the square root: ``1 / sqrt(x)``.
 
@@ -3510,7 +3506,7 @@ def rsqrt(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([0.5000, 2.0000])
     """
 
-def rsub(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
+def rsub(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, alpha: _Tensor | _complex | np.generic = 1, *, out: _Tensor | None = None) -> _Tensor:
     """The difference the other way round: ``other - alpha * input``.
 
     Args:
@@ -3597,17 +3593,17 @@ def segment_reduce(data: _Tensor, reduce: str, *, lengths: _Tensor | None = None
     ``initial`` is reduced with each segment; a segment without elements has it as its result.
     """
 
-def select(input: _Tensor, dim: _int, index: _int) -> _Tensor:
+def select(input: _Tensor, dim: _int, index: _int, *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A view of one slice along a dimension, which disappears: ``x[:, index]``.
 
     >>> eg.select(eg.tensor([[1, 2], [3, 4]]), 1, 0)
     tensor([1, 3])
     """
 
-def select_copy(input: _Tensor, dim: _int, index: _int, *, out: _Tensor | None = None) -> _Tensor:
+def select_copy(input: _Tensor, dim: _int, index: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy of what ``select`` gives."""
 
-def select_scatter(input: _Tensor, src: _Tensor, dim: _int, index: _int) -> _Tensor:
+def select_scatter(input: _Tensor, src: _Tensor, dim: _int, index: _int, *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy with ``src`` in the place of one slice along ``dim``.
 
     >>> eg.select_scatter(eg.zeros(2, 2), eg.ones(2), 0, 1)
@@ -3683,10 +3679,10 @@ def sinh(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([0.0000, 1.1752])
     """
 
-def slice_copy(input: _Tensor, dim: _int = 0, start: _int | None = None, end: _int | None = None, step: _int = 1, *, out: _Tensor | None = None) -> _Tensor:
+def slice_copy(input: _Tensor, dim: _int = 0, start: _int | None = None, end: _int | None = None, step: _int = 1, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy of what ``slice`` gives."""
 
-def slice_scatter(input: _Tensor, src: _Tensor, dim: _int = 0, start: _int | None = None, end: _int | None = None, step: _int = 1, *, out: _Tensor | None = None) -> _Tensor:
+def slice_scatter(input: _Tensor, src: _Tensor, dim: _int = 0, start: _int | None = None, end: _int | None = None, step: _int = 1, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy with ``src`` in the place of ``input[start:end:step]`` along ``dim``.
 
     >>> eg.slice_scatter(eg.zeros(4), eg.ones(2), 0, 1, 3)
@@ -3702,7 +3698,7 @@ def slogdet(input: _Tensor, *, out: _Tensor | None = None) -> _return_types.lina
     logabsdet=tensor(1.0986))
     """
 
-def smm(input: _Tensor, mat: _Tensor) -> _Tensor:
+def smm(input: _Tensor, mat2: _Tensor) -> _Tensor:
     """The product of a sparse and a dense matrix, as a sparse tensor."""
 
 def softmax(input: _Tensor, dim: _int, dtype: _dtype | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
@@ -3753,13 +3749,13 @@ def split(tensor: _Tensor, split_size_or_sections: Any, dim: _int = 0, *, axis: 
     [[0], [1, 2, 3, 4]]
     """
 
-def split_copy(tensor: _Tensor, split_size_or_sections: Any, dim: _int = 0, *, out: _Tensor | None = None) -> tuple[_Tensor, ...]:
+def split_copy(input: _Tensor, split_size: _int, dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """A copy of what ``split`` gives."""
 
 def split_with_sizes(input: _Tensor, split_sizes: Sequence[_int], dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """Parts of the sizes given, which add up to the whole."""
 
-def split_with_sizes_copy(input: _Tensor, split_sizes: Sequence[_int], dim: _int = 0, *, out: _Tensor | None = None) -> tuple[_Tensor, ...]:
+def split_with_sizes_copy(input: _Tensor, split_sizes: Sequence[_int], dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """A copy of what ``split_with_sizes`` gives."""
 
 def spmm(input: _Tensor, mat2: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
@@ -3781,7 +3777,7 @@ def square(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([1., 4.])
     """
 
-def squeeze(input: _Tensor, dim: _int | Sequence[_int] | None = None) -> _Tensor:
+def squeeze(input: _Tensor, dim: _int | Sequence[_int] | None = None, *dims: _int, axis: Any = None) -> _Tensor:
     """A view without dimensions of extent 1: all of them, or those named.
 
     >>> eg.squeeze(eg.zeros(2, 1, 3, 1)).shape
@@ -3790,10 +3786,10 @@ def squeeze(input: _Tensor, dim: _int | Sequence[_int] | None = None) -> _Tensor
     evergrad.Size([2, 3, 1])
     """
 
-def squeeze_copy(input: _Tensor, dim: _int | Sequence[_int] | None = None, *, out: _Tensor | None = None) -> _Tensor:
+def squeeze_copy(input: _Tensor, dim: _int | Sequence[_int] | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy of what ``squeeze`` gives."""
 
-def stack(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor | None = None) -> _Tensor:
+def stack(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Tensors of the same shape along a new dimension.
 
     >>> eg.stack([eg.tensor([1, 2]), eg.tensor([3, 4])], dim=1)
@@ -3836,7 +3832,7 @@ def stft(input: _Tensor, n_fft: _int, hop_length: _int | None = None, win_length
     evergrad.Size([9, 17])
     """
 
-def sub(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
+def sub(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *older: Any, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
     """The difference ``input - alpha * other``, element by element.
 
     Args:
@@ -3848,7 +3844,7 @@ def sub(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.g
     tensor([3, 3])
     """
 
-def subtract(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
+def subtract(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *older: Any, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
     """The difference ``input - alpha * other``, element by element.
 
     Args:
@@ -3963,7 +3959,7 @@ def tensor(data: Any, *, dtype: _dtype | None = None, device: Device | str | _in
     tensor([1.0000, 2.5000], dtype=evergrad.float64)
     """
 
-def tensor_split(input: _Tensor, indices_or_sections: Any = None, dim: _int = 0, *, indices: Any = None, sections: _int | None = None, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
+def tensor_split(input: _Tensor, indices_or_sections: Any, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """Views of parts: their number, or the indices at which to cut.
 
     >>> [part.tolist() for part in eg.tensor_split(eg.arange(5), 2)]
@@ -4033,7 +4029,7 @@ def transpose(input: _Tensor, dim0: _int, dim1: _int) -> _Tensor:
 def transpose_copy(input: _Tensor, dim0: _int, dim1: _int, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``transpose`` gives."""
 
-def trapezoid(y: _Tensor, x: _Tensor | None = None, *, dx: _Tensor | _complex | np.generic = 1, dim: _int = -1) -> _Tensor:
+def trapezoid(y: _Tensor, x: _Tensor | None = None, *, dx: _Tensor | _complex | np.generic = 1, dim: _int = -1, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """The integral by the trapezoidal rule along a dimension.
 
     Args:
@@ -4046,7 +4042,7 @@ def trapezoid(y: _Tensor, x: _Tensor | None = None, *, dx: _Tensor | _complex | 
     tensor(1.)
     """
 
-def trapz(y: _Tensor, x: _Tensor | None = None, *, dx: _Tensor | _complex | np.generic = 1, dim: _int = -1) -> _Tensor:
+def trapz(y: _Tensor, x: _Tensor | None = None, *, dx: _Tensor | _complex | np.generic = 1, dim: _int = -1, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """The integral by the trapezoidal rule along a dimension.
 
     Args:
@@ -4071,7 +4067,7 @@ def tril(input: _Tensor, diagonal: _int = 0, *, out: _Tensor | None = None) -> _
             [1., 1., 1.]])
     """
 
-def tril_indices(row: _int, col: _int, offset: _int = 0, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None) -> _Tensor:
+def tril_indices(row: _int, col: _int, offset: _int = 0, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
     """Row and column numbers of a lower triangle, as a matrix of two rows.
 
     >>> eg.tril_indices(2, 2)
@@ -4088,7 +4084,7 @@ def triu(input: _Tensor, diagonal: _int = 0, *, out: _Tensor | None = None) -> _
             [0., 0., 0.]])
     """
 
-def triu_indices(row: _int, col: _int, offset: _int = 0, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None) -> _Tensor:
+def triu_indices(row: _int, col: _int, offset: _int = 0, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
     """Row and column numbers of an upper triangle, as a matrix of two rows.
 
     >>> eg.triu_indices(2, 2)
@@ -4120,10 +4116,10 @@ def unbind(input: _Tensor, dim: _int = 0, *, axis: _int | Sequence[_int] | None 
     [[1, 2], [3, 4]]
     """
 
-def unbind_copy(input: _Tensor, dim: _int = 0, *, out: _Tensor | None = None) -> tuple[_Tensor, ...]:
+def unbind_copy(input: _Tensor, dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """A copy of what ``unbind`` gives."""
 
-def unflatten(input: _Tensor, dim: _int, sizes: _int | Sequence[_int]) -> _Tensor:
+def unflatten(input: _Tensor, dim: _int, sizes: _int | Sequence[_int], *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """One dimension as several, of the given sizes; one may be -1.
 
     >>> eg.unflatten(eg.zeros(6, 2), 0, (2, -1)).shape
@@ -4198,23 +4194,23 @@ def unravel_index(indices: _Tensor, shape: _int | Sequence[_int]) -> tuple[_Tens
     (tensor([1]), tensor([2]))
     """
 
-def unsafe_chunk(input: _Tensor, chunks: _int, dim: _int = 0) -> tuple[_Tensor, ...]:
+def unsafe_chunk(input: _Tensor, chunks: _int, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """``chunk``, whose parts may be written in place."""
 
-def unsafe_split(tensor: _Tensor, split_size: _int, dim: _int = 0) -> tuple[_Tensor, ...]:
+def unsafe_split(input: _Tensor, split_size: _int, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """``split``, whose parts may be written in place."""
 
-def unsafe_split_with_sizes(input: _Tensor, split_sizes: Sequence[_int], dim: _int = 0) -> tuple[_Tensor, ...]:
+def unsafe_split_with_sizes(input: _Tensor, split_sizes: Sequence[_int], dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """``split_with_sizes``, whose parts may be written in place."""
 
-def unsqueeze(input: _Tensor, dim: _int) -> _Tensor:
+def unsqueeze(input: _Tensor, dim: _int | None = None, *, axis: _int | None = None) -> _Tensor:
     """A view with a further dimension of extent 1 at ``dim``.
 
     >>> eg.unsqueeze(eg.zeros(2, 3), 1).shape
     evergrad.Size([2, 1, 3])
     """
 
-def unsqueeze_copy(input: _Tensor, dim: _int, *, out: _Tensor | None = None) -> _Tensor:
+def unsqueeze_copy(input: _Tensor, dim: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy of what ``unsqueeze`` gives."""
 
 def vander(x: _Tensor, N: _int | None = None, increasing: _bool = False) -> _Tensor:
@@ -4278,10 +4274,10 @@ def view_as_real(input: _Tensor) -> _Tensor:
 def view_as_real_copy(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``view_as_real`` gives."""
 
-def view_copy(input: _Tensor, size: Sequence[_int] | dtypes.dtype, *, out: _Tensor | None = None) -> _Tensor:
+def view_copy(input: _Tensor, size: _int | Sequence[_int] | None = None, *, dtype: dtypes.dtype | None = None, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``view`` gives."""
 
-def vsplit(input: _Tensor, indices_or_sections: Any) -> tuple[_Tensor, ...]:
+def vsplit(input: _Tensor, indices_or_sections: Any, *further: _int) -> tuple[_Tensor, ...]:
     """:func:`tensor_split` along the first dimension.
 
     >>> [part.tolist() for part in eg.vsplit(eg.zeros(2, 1), 2)]
@@ -4388,7 +4384,7 @@ def arctan_(input: _Tensor) -> _Tensor:
 def arctanh_(input: _Tensor) -> _Tensor:
     """In-place form of :func:`evergrad.arctanh`: writes the result to this tensor, returns it."""
 
-def as_strided_(self: _Tensor, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None) -> _Tensor:
+def as_strided_(input: _Tensor, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None) -> _Tensor:
     """In-place form of ``as_strided``."""
 
 def asin_(input: _Tensor) -> _Tensor:
@@ -4418,7 +4414,7 @@ def clamp_min_(input: _Tensor, min: _Tensor | _complex | np.generic | None) -> _
 def clip_(input: _Tensor, min: _Tensor | _complex | np.generic | None = None, max: _Tensor | _complex | np.generic | None = None) -> _Tensor:
     """In-place form of :func:`evergrad.clip`: writes the result to this tensor, returns it."""
 
-def conj_physical_(self: _Tensor) -> _Tensor:
+def conj_physical_(input: _Tensor) -> _Tensor:
     """The complex conjugate in place."""
 
 def cos_(input: _Tensor) -> _Tensor:
@@ -4445,7 +4441,7 @@ def exp_(input: _Tensor) -> _Tensor:
 def expm1_(input: _Tensor) -> _Tensor:
     """In-place form of :func:`evergrad.expm1`: writes the result to this tensor, returns it."""
 
-def fill_(self: _Tensor, value: _Tensor | _complex | np.generic) -> _Tensor:
+def fill_(input: _Tensor, value: _Tensor | _complex | np.generic) -> _Tensor:
     """Set all elements to one number.
 
     >>> eg.zeros(2).fill_(7)
@@ -4506,7 +4502,7 @@ def rad2deg_(input: _Tensor) -> _Tensor:
 def reciprocal_(input: _Tensor) -> _Tensor:
     """In-place form of :func:`evergrad.reciprocal`: writes the result to this tensor, returns it."""
 
-def resize_as_(self: _Tensor, the_template: _Tensor, *, memory_format: MemoryFormat | None = None) -> _Tensor:
+def resize_as_(input: _Tensor, the_template: _Tensor, *, memory_format: MemoryFormat | None = None) -> _Tensor:
     """The size of another tensor, in place."""
 
 def round_(input: _Tensor, *, decimals: _int = 0) -> _Tensor:
@@ -4545,7 +4541,7 @@ def trunc_(input: _Tensor) -> _Tensor:
 def xlogy_(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic) -> _Tensor:
     """In-place form of :func:`evergrad.xlogy`: writes the result to this tensor, returns it."""
 
-def zero_(self: _Tensor) -> _Tensor:
+def zero_(input: _Tensor) -> _Tensor:
     """Set all elements to zero.
 
     >>> eg.ones(2).zero_()

@@ -101,10 +101,10 @@ def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
 def inv_ex(A: Tensor, *, check_errors: bool = False, out: Tensor | None = None) -> return_types.linalg_inv_ex:
     """The inverse, and for each matrix the first zero pivot (0 if there is none)."""
 
-def ldl_factor(A: Tensor, *, hermitian: bool = False, out: Tensor | None = None) -> return_types.linalg_ldl_factor:
+def ldl_factor(input: Tensor, *, hermitian: bool = False, out: Tensor | None = None) -> return_types.linalg_ldl_factor:
     """``L`` and ``D`` of ``A = P L D L^T P^T`` in one matrix, and the row exchanges."""
 
-def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False, out: Tensor | None = None) -> return_types.linalg_ldl_factor_ex:
+def ldl_factor_ex(input: Tensor, *, hermitian: bool = False, check_errors: bool = False, out: Tensor | None = None) -> return_types.linalg_ldl_factor_ex:
     """``L`` and ``D`` of ``A = P L D L^T P^T`` in one matrix, the row exchanges, and where ``D``
     first has a zero (0 if nowhere).
     """
@@ -287,7 +287,7 @@ def tensorsolve(input: Tensor, other: Tensor, dims: int | Sequence[int] | None =
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """The powers 0 to ``N - 1`` of each element, as a last dimension."""
 
-def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """Dot products along a dimension, the first factor conjugated.
 
     >>> eg.linalg.vecdot(eg.tensor([1.0, 2.0]), eg.tensor([3.0, 4.0]))

@@ -17,5 +17,8 @@ hiddenimports = [
     *_stand_ins,
     "scipy_openblas32",
 ]
-datas = collect_data_files("evergrad.serve")  # the chat's page
+datas = [
+    *collect_data_files("evergrad.serve"),  # the chat's page
+    *collect_data_files("evergrad.compat.torch.as_torch"),  # the names of PyTorch
+]
 binaries = collect_dynamic_libs("scipy_openblas32")

@@ -97,7 +97,7 @@ class TensorMethods:
 
     def __index__(self) -> _int: ...
 
-    def __init__(self, *args: Any, device: Any = None) -> None:
+    def __init__(self, *args: Any, size: Any = None, other: Tensor | complex | np.generic | np.ndarray[Any, Any] | None = None, storage: Any = None, device: Any = None) -> None:
         """Fill a handle made by ``Tensor(...)``; one that a subclass has filled stays as it is."""
 
     def __int__(self) -> _int: ...
@@ -243,7 +243,7 @@ class TensorMethods:
     def acosh_(self) -> Tensor:
         """In-place form of :func:`evergrad.acosh`: writes the result to this tensor, returns it."""
 
-    def add(self, other: Tensor | complex | np.generic, *, alpha: Tensor | complex | np.generic = 1) -> Tensor:
+    def add(self, other: Tensor | complex | np.generic, *older: Any, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """The sum ``input + alpha * other``, element by element.
 
         Args:
@@ -258,7 +258,7 @@ class TensorMethods:
                 [41., 42.]])
         """
 
-    def add_(self, other: Tensor | complex | np.generic, *, alpha: Tensor | complex | np.generic = 1) -> Tensor:
+    def add_(self, other: Tensor | complex | np.generic, *older: Any, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of ``add``."""
 
     def addbmm(self, batch1: Tensor, batch2: Tensor, *, beta: Tensor | complex | np.generic = 1, alpha: Tensor | complex | np.generic = 1) -> Tensor:
@@ -908,7 +908,7 @@ class TensorMethods:
         True
         """
 
-    def copy_(self, src: Any, non_blocking: _bool = False) -> Tensor:
+    def copy_(self, other: Tensor | complex | np.generic, non_blocking: _bool = False) -> Tensor:
         """Write the elements of another tensor into this one; shapes broadcast.
 
         >>> eg.zeros(2).copy_(eg.tensor([1, 2]))
@@ -953,7 +953,7 @@ class TensorMethods:
     def cosh_(self) -> Tensor:
         """In-place form of :func:`evergrad.cosh`: writes the result to this tensor, returns it."""
 
-    def count_nonzero(self, dim: _int | Sequence[_int] | None = None, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
+    def count_nonzero(self, dim: _int | Sequence[_int] | None = None, *dims: _int, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """How many elements are not zero.
 
         >>> eg.count_nonzero(eg.tensor([[0, 1], [2, 3]]), dim=1)
@@ -1012,7 +1012,7 @@ class TensorMethods:
         tensor([1, 2, 6])
         """
 
-    def cumprod_(self, dim: _int, *, dtype: _dtype | None = None) -> Tensor:
+    def cumprod_(self, dim: _int, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of :func:`evergrad.cumprod`: writes the result to this tensor, returns it."""
 
     def cumsum(self, dim: _int, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
@@ -1027,7 +1027,7 @@ class TensorMethods:
         tensor([1, 3, 6])
         """
 
-    def cumsum_(self, dim: _int, *, dtype: _dtype | None = None) -> Tensor:
+    def cumsum_(self, dim: _int, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of :func:`evergrad.cumsum`: writes the result to this tensor, returns it."""
 
     @property
@@ -1210,7 +1210,7 @@ class TensorMethods:
         tensor([1., 2.], dtype=evergrad.float64)
         """
 
-    def dsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    def dsplit(self, indices_or_sections: Any, *further: _int) -> tuple[Tensor, ...]:
         """:func:`tensor_split` along the third dimension.
 
         >>> len(eg.dsplit(eg.zeros(1, 1, 4), 2))
@@ -1571,7 +1571,7 @@ class TensorMethods:
         tensor([0., 2., 1., 0.])
         """
 
-    def histogram(self, bins: Any, *, range: Sequence[_float] | None = None, weight: Tensor | None = None, density: _bool = False) -> return_types.histogram:
+    def histogram(self, bins: Any = 100, *, range: Sequence[_float] | None = None, weight: Tensor | None = None, density: _bool = False) -> return_types.histogram:
         """How many elements fall into each interval, and the edges of the intervals.
 
         Args:
@@ -1587,7 +1587,7 @@ class TensorMethods:
         tensor([0., 2., 1., 0.])
         """
 
-    def hsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    def hsplit(self, indices_or_sections: Any, *further: _int) -> tuple[Tensor, ...]:
         """:func:`tensor_split` along the second dimension; of a vector along the first.
 
         >>> [part.tolist() for part in eg.hsplit(eg.arange(4), 2)]
@@ -1649,7 +1649,7 @@ class TensorMethods:
         tensor([3., 0., 3.])
         """
 
-    def index_add_(self, dim: _int, index: Tensor, source: Tensor, *, alpha: Tensor | complex | np.generic = 1) -> Tensor:
+    def index_add_(self, dim: _int, index: Tensor, source: Tensor, *, alpha: Tensor | complex | np.generic = 1, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of :func:`evergrad.index_add`: writes the result to this tensor, returns it."""
 
     def index_copy(self, dim: _int, index: Tensor, source: Tensor, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
@@ -1659,7 +1659,7 @@ class TensorMethods:
         tensor([1., 0., 3.])
         """
 
-    def index_copy_(self, dim: _int, index: Tensor, source: Tensor) -> Tensor:
+    def index_copy_(self, dim: _int, index: Tensor, source: Tensor, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of :func:`evergrad.index_copy`: writes the result to this tensor, returns it."""
 
     def index_fill(self, dim: _int, index: Tensor, value: Tensor | complex | np.generic, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
@@ -1669,7 +1669,7 @@ class TensorMethods:
         tensor([7., 0., 7.])
         """
 
-    def index_fill_(self, dim: _int, index: Tensor, value: Tensor | complex | np.generic) -> Tensor:
+    def index_fill_(self, dim: _int, index: Tensor, value: Tensor | complex | np.generic, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of :func:`evergrad.index_fill`: writes the result to this tensor, returns it."""
 
     def index_put(self, indices: Sequence[Tensor], values: Tensor, accumulate: _bool = False) -> Tensor:
@@ -1695,7 +1695,7 @@ class TensorMethods:
         tensor([6., 1.])
         """
 
-    def index_reduce_(self, dim: _int, index: Tensor, source: Tensor, reduce: str, *, include_self: _bool = True) -> Tensor:
+    def index_reduce_(self, dim: _int, index: Tensor, source: Tensor, reduce: str, *, include_self: _bool = True, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of :func:`evergrad.index_reduce`: writes the result to this tensor, returns it."""
 
     def index_select(self, dim: _int, index: Tensor, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
@@ -2154,7 +2154,7 @@ class TensorMethods:
     def map2_(self, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
         """Replace each element by a Python function of it and those of two other tensors."""
 
-    def map_(self, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+    def map_(self, other: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
         """Replace each element by a Python function of it and the one of another tensor."""
 
     def masked_fill(self, mask: Tensor, value: Tensor | complex | np.generic) -> Tensor:
@@ -2573,14 +2573,14 @@ class TensorMethods:
         tensor(3.)
         """
 
-    def narrow(self, dim: _int, start: Any, length: _int) -> Tensor:
+    def narrow(self, dim: _int, start: Any, length: _int, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """A view of ``length`` slices along ``dim``, beginning at ``start``.
 
         >>> eg.narrow(eg.arange(5), 0, 1, 3)
         tensor([1, 2, 3])
         """
 
-    def narrow_copy(self, dim: _int, start: Any, length: _int) -> Tensor:
+    def narrow_copy(self, dim: _int, start: Any, length: _int, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """A copy of what ``narrow`` gives."""
 
     def ndimension(self) -> _int:
@@ -2616,7 +2616,7 @@ class TensorMethods:
     def negative_(self) -> Tensor:
         """In-place form of :func:`evergrad.negative`: writes the result to this tensor, returns it."""
 
-    def new(self, *args: Any, device: Device | str | _int | None = None) -> Tensor:
+    def new(self, *args: Any, size: _int | Sequence[_int] | None = None, other: Tensor | complex | np.generic | None = None, storage: Any = None, device: Device | str | _int | None = None) -> Tensor:
         """A tensor of the same element type from sizes or data."""
 
     def new_empty(self, *sizes: _int | Sequence[_int], dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> Tensor:
@@ -2938,7 +2938,7 @@ class TensorMethods:
     def remainder_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.remainder`: writes the result to this tensor, returns it."""
 
-    def renorm(self, p: _float, dim: _int, maxnorm: _float) -> Tensor:
+    def renorm(self, p: _float, dim: _int, maxnorm: _float, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """Slices along ``dim`` scaled down to a ``p``-norm of at most ``maxnorm``.
 
         >>> eg.renorm(eg.tensor([[3.0, 4.0], [0.3, 0.4]]), p=2, dim=0, maxnorm=1.0)
@@ -2946,7 +2946,7 @@ class TensorMethods:
                 [0.3000, 0.4000]])
         """
 
-    def renorm_(self, p: _float, dim: _int, maxnorm: _float) -> Tensor:
+    def renorm_(self, p: _float, dim: _int, maxnorm: _float, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of :func:`evergrad.renorm`: writes the result to this tensor, returns it."""
 
     def repeat(self, *args: _int | Sequence[_int], repeats: _int | Sequence[_int] | None=None) -> Tensor:
@@ -3073,7 +3073,7 @@ class TensorMethods:
                 [5., 0., 0.]])
         """
 
-    def scatter_(self, dim: _int, index: Tensor, src: Any = None, *, value: Tensor | complex | np.generic | None = None, reduce: str | None = None) -> Tensor:
+    def scatter_(self, dim: _int, index: Tensor, src: Any = None, *, value: Tensor | complex | np.generic | None = None, reduce: str | None = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of :func:`evergrad.scatter`: writes the result to this tensor, returns it."""
 
     def scatter_add(self, dim: _int, index: Tensor, src: Tensor, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
@@ -3089,7 +3089,7 @@ class TensorMethods:
         tensor([3., 0., 3.])
         """
 
-    def scatter_add_(self, dim: _int, index: Tensor, src: Tensor) -> Tensor:
+    def scatter_add_(self, dim: _int, index: Tensor, src: Tensor, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of :func:`evergrad.scatter_add`: writes the result to this tensor, returns it."""
 
     def scatter_reduce(self, dim: _int, index: Tensor, src: Tensor, reduce: str, *, include_self: _bool = True, axis: _int | Sequence[_int] | None = None) -> Tensor:
@@ -3107,17 +3107,17 @@ class TensorMethods:
         tensor([3., 2.])
         """
 
-    def scatter_reduce_(self, dim: _int, index: Tensor, src: Tensor, reduce: str, *, include_self: _bool = True) -> Tensor:
+    def scatter_reduce_(self, dim: _int, index: Tensor, src: Tensor, reduce: str, *, include_self: _bool = True, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of :func:`evergrad.scatter_reduce`: writes the result to this tensor, returns it."""
 
-    def select(self, dim: _int, index: _int) -> Tensor:
+    def select(self, dim: _int, index: _int, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """A view of one slice along a dimension, which disappears: ``x[:, index]``.
 
         >>> eg.select(eg.tensor([[1, 2], [3, 4]]), 1, 0)
         tensor([1, 3])
         """
 
-    def select_scatter(self, src: Tensor, dim: _int, index: _int) -> Tensor:
+    def select_scatter(self, src: Tensor, dim: _int, index: _int, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """A copy with ``src`` in the place of one slice along ``dim``.
 
         >>> eg.select_scatter(eg.zeros(2, 2), eg.ones(2), 0, 1)
@@ -3125,8 +3125,8 @@ class TensorMethods:
                 [1., 1.]])
         """
 
-    def set_(self, source: Tensor) -> Tensor:
-        """Let this tensor look at the storage of another."""
+    def set_(self, source: Any = None, storage_offset: _int = 0, size: _int | Sequence[_int] | None = None, stride: _int | Sequence[_int] | None = None) -> Tensor:
+        """Let this tensor look at another storage, or at a part of it; without one, at no elements."""
 
     def sgn(self) -> Tensor:
         """The sign, and of a complex number ``x / |x|``.
@@ -3201,7 +3201,7 @@ class TensorMethods:
     def sinh_(self) -> Tensor:
         """In-place form of :func:`evergrad.sinh`: writes the result to this tensor, returns it."""
 
-    def slice_scatter(self, src: Tensor, dim: _int = 0, start: _int | None = None, end: _int | None = None, step: _int = 1) -> Tensor:
+    def slice_scatter(self, src: Tensor, dim: _int = 0, start: _int | None = None, end: _int | None = None, step: _int = 1, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """A copy with ``src`` in the place of ``input[start:end:step]`` along ``dim``.
 
         >>> eg.slice_scatter(eg.zeros(4), eg.ones(2), 0, 1, 3)
@@ -3217,7 +3217,7 @@ class TensorMethods:
         logabsdet=tensor(1.0986))
         """
 
-    def smm(self, mat: Tensor) -> Tensor:
+    def smm(self, mat2: Tensor) -> Tensor:
         """The product of a sparse and a dense matrix, as a sparse tensor."""
 
     def softmax(self, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
@@ -3299,7 +3299,7 @@ class TensorMethods:
     def square_(self) -> Tensor:
         """In-place form of :func:`evergrad.square`: writes the result to this tensor, returns it."""
 
-    def squeeze(self, dim: _int | Sequence[_int] | None = None) -> Tensor:
+    def squeeze(self, dim: _int | Sequence[_int] | None = None, *dims: _int, axis: Any = None) -> Tensor:
         """A view without dimensions of extent 1: all of them, or those named.
 
         >>> eg.squeeze(eg.zeros(2, 1, 3, 1)).shape
@@ -3308,7 +3308,7 @@ class TensorMethods:
         evergrad.Size([2, 3, 1])
         """
 
-    def squeeze_(self, dim: _int | Sequence[_int] | None = None) -> Tensor:
+    def squeeze_(self, dim: _int | Sequence[_int] | None = None, *dims: _int, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of ``squeeze``."""
 
     def std(self, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
@@ -3342,7 +3342,7 @@ class TensorMethods:
     def storage(self) -> TypedStorage:
         """The elements this tensor looks at, whole."""
 
-    def sub(self, other: Tensor | complex | np.generic, *, alpha: Tensor | complex | np.generic = 1) -> Tensor:
+    def sub(self, other: Tensor | complex | np.generic, *older: Any, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """The difference ``input - alpha * other``, element by element.
 
         Args:
@@ -3354,10 +3354,10 @@ class TensorMethods:
         tensor([3, 3])
         """
 
-    def sub_(self, other: Tensor | complex | np.generic, *, alpha: Tensor | complex | np.generic = 1) -> Tensor:
+    def sub_(self, other: Tensor | complex | np.generic, *older: Any, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of ``sub``."""
 
-    def subtract(self, other: Tensor | complex | np.generic, *, alpha: Tensor | complex | np.generic = 1) -> Tensor:
+    def subtract(self, other: Tensor | complex | np.generic, *older: Any, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """The difference ``input - alpha * other``, element by element.
 
         Args:
@@ -3369,7 +3369,7 @@ class TensorMethods:
         tensor([3, 3])
         """
 
-    def subtract_(self, other: Tensor | complex | np.generic, *, alpha: Tensor | complex | np.generic = 1) -> Tensor:
+    def subtract_(self, other: Tensor | complex | np.generic, *older: Any, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of ``sub``."""
 
     def sum(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
@@ -3470,7 +3470,7 @@ class TensorMethods:
     def tanh_(self) -> Tensor:
         """In-place form of :func:`evergrad.tanh`: writes the result to this tensor, returns it."""
 
-    def tensor_split(self, indices_or_sections: Any = None, dim: _int = 0, *, indices: Any = None, sections: _int | None = None, axis: _int | Sequence[_int] | None = None) -> tuple[Tensor, ...]:
+    def tensor_split(self, indices_or_sections: Any, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[Tensor, ...]:
         """Views of parts: their number, or the indices at which to cut.
 
         >>> [part.tolist() for part in eg.tensor_split(eg.arange(5), 2)]
@@ -3661,7 +3661,7 @@ class TensorMethods:
         [[1, 2], [3, 4]]
         """
 
-    def unflatten(self, dim: _int, sizes: _int | Sequence[_int]) -> Tensor:
+    def unflatten(self, dim: _int, sizes: _int | Sequence[_int], *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """One dimension as several, of the given sizes; one may be -1.
 
         >>> eg.unflatten(eg.zeros(6, 2), 0, (2, -1)).shape
@@ -3742,23 +3742,23 @@ class TensorMethods:
         tensor([1, 2, 1])
         """
 
-    def unsafe_chunk(self, chunks: _int, dim: _int = 0) -> tuple[Tensor, ...]:
+    def unsafe_chunk(self, chunks: _int, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[Tensor, ...]:
         """``chunk``, whose parts may be written in place."""
 
-    def unsafe_split(self, split_size: _int, dim: _int = 0) -> tuple[Tensor, ...]:
+    def unsafe_split(self, split_size: _int, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[Tensor, ...]:
         """``split``, whose parts may be written in place."""
 
-    def unsafe_split_with_sizes(self, split_sizes: Sequence[_int], dim: _int = 0) -> tuple[Tensor, ...]:
+    def unsafe_split_with_sizes(self, split_sizes: Sequence[_int], dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[Tensor, ...]:
         """``split_with_sizes``, whose parts may be written in place."""
 
-    def unsqueeze(self, dim: _int) -> Tensor:
+    def unsqueeze(self, dim: _int | None = None, *, axis: _int | None = None) -> Tensor:
         """A view with a further dimension of extent 1 at ``dim``.
 
         >>> eg.unsqueeze(eg.zeros(2, 3), 1).shape
         evergrad.Size([2, 1, 3])
         """
 
-    def unsqueeze_(self, dim: _int) -> Tensor:
+    def unsqueeze_(self, dim: _int, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of ``unsqueeze``."""
 
     def untyped_storage(self) -> UntypedStorage:
@@ -3830,7 +3830,7 @@ class TensorMethods:
         evergrad.Size([2, 2])
         """
 
-    def vsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    def vsplit(self, indices_or_sections: Any, *further: _int) -> tuple[Tensor, ...]:
         """:func:`tensor_split` along the first dimension.
 
         >>> [part.tolist() for part in eg.vsplit(eg.zeros(2, 1), 2)]

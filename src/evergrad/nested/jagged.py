@@ -183,7 +183,7 @@ class NestedTensor(Patterned):
 
     reshape = view  # type: ignore[assignment]
 
-    def unsqueeze(self, dim: int) -> NestedTensor:
+    def unsqueeze(self, dim: int) -> NestedTensor:  # type: ignore[override]
         """With a new singleton dimension behind the first."""
         dim = normalize_dim(dim, self.ndim + 1)
         if dim == 0:
@@ -193,7 +193,7 @@ class NestedTensor(Patterned):
             self.live_elements().unsqueeze(dim - 1), self._offsets, self._lengths, ragged_dim
         )
 
-    def unflatten(self, dim: int, sizes: Any) -> NestedTensor:
+    def unflatten(self, dim: int, sizes: Any) -> NestedTensor:  # type: ignore[override]
         """One dimension behind the ragged one as several."""
         dim = normalize_dim(dim, self.ndim)
         if dim <= self._ragged_dim:

@@ -342,3 +342,40 @@ def register_module_full_backward_hook(hook: Hook) -> RemovableHandle:
 def register_module_full_backward_pre_hook(hook: Hook) -> RemovableHandle:
     """A backward pre-hook on every module."""
     return RemovableHandle(_everywhere().backward_pre, hook)
+
+
+register_module_backward_hook = register_module_full_backward_hook
+
+
+# -- what modules register -----------------------------------------------------------------------
+
+# Under PyTorch's private names, which packages read.
+_global_parameter_registration_hooks: dict[int, Hook] = {}
+_global_buffer_registration_hooks: dict[int, Hook] = {}
+_global_module_registration_hooks: dict[int, Hook] = {}
+
+
+def registered(hooks: dict[int, Hook], module: Any, name: str, value: Any) -> Any:
+    """What a module enters under a name: the value, or what a hook gives in its place."""
+    for hook in hooks.values():
+        other = hook(module, name, value)
+        value = value if other is None else other
+    return value
+
+
+def register_module_parameter_registration_hook(hook: Hook) -> RemovableHandle:
+    """Call ``hook(module, name, parameter)`` whenever a module gets a parameter; it may return
+    another."""
+    return RemovableHandle(_global_parameter_registration_hooks, hook)
+
+
+def register_module_buffer_registration_hook(hook: Hook) -> RemovableHandle:
+    """Call ``hook(module, name, buffer)`` whenever a module gets a buffer; it may return
+    another."""
+    return RemovableHandle(_global_buffer_registration_hooks, hook)
+
+
+def register_module_module_registration_hook(hook: Hook) -> RemovableHandle:
+    """Call ``hook(module, name, submodule)`` whenever a module gets a submodule; it may return
+    another."""
+    return RemovableHandle(_global_module_registration_hooks, hook)

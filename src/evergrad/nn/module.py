@@ -20,10 +20,18 @@ from evergrad.core.tensor import Tensor
 from evergrad.nn.hooks import (
     HookTables,
     ModuleHooks,
+    _global_buffer_registration_hooks,
+    _global_module_registration_hooks,
+    _global_parameter_registration_hooks,
+    register_module_backward_hook,
+    register_module_buffer_registration_hook,
     register_module_forward_hook,
     register_module_forward_pre_hook,
     register_module_full_backward_hook,
     register_module_full_backward_pre_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+    registered,
 )
 from evergrad.nn.parameter import Buffer, Parameter, is_lazy
 from evergrad.nn.state import ModuleState
@@ -71,7 +79,8 @@ class Module(ModuleState, ModuleHooks):
             fields["_parameters"][name] = None
         elif isinstance(value, Module):
             self._forget(name, keep="_modules")
-            fields["_modules"][name] = value
+            made = registered(_global_module_registration_hooks, self, name, value)
+            fields["_modules"][name] = made
         elif "_modules" in fields and name in fields["_modules"]:
             if value is not None:
                 raise TypeError(
@@ -88,7 +97,8 @@ class Module(ModuleState, ModuleHooks):
                     f"cannot assign '{type(value).__name__}' as buffer '{name}' "
                     "(evergrad.Tensor or None expected)"
                 )
-            fields["_buffers"][name] = value
+            made = registered(_global_buffer_registration_hooks, self, name, value)
+            fields["_buffers"][name] = made
         else:
             super().__setattr__(name, value)
         MUTATIONS.advance()
@@ -149,6 +159,8 @@ class Module(ModuleState, ModuleHooks):
                 f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be "
                 "created explicitly."
             )
+        if param is not None:
+            param = registered(_global_parameter_registration_hooks, self, name, param)
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -159,7 +171,7 @@ class Module(ModuleState, ModuleHooks):
                 f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
                 "(evergrad.Tensor or None required)"
             )
-        self._buffers[name] = tensor
+        self._buffers[name] = registered(_global_buffer_registration_hooks, self, name, tensor)
         if persistent:
             self._non_persistent_buffers_set.discard(name)
         else:
@@ -170,7 +182,7 @@ class Module(ModuleState, ModuleHooks):
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
         self._check_name("module", name, "_modules")
-        self._modules[name] = module
+        self._modules[name] = registered(_global_module_registration_hooks, self, name, module)
 
     register_module = add_module
 
@@ -461,6 +473,8 @@ def _has_meta(module: Module) -> bool:
 
 
 __all__ = [
-    "Module", "register_module_forward_hook", "register_module_forward_pre_hook",
+    "Module", "register_module_backward_hook", "register_module_buffer_registration_hook",
+    "register_module_forward_hook", "register_module_forward_pre_hook",
     "register_module_full_backward_hook", "register_module_full_backward_pre_hook",
+    "register_module_module_registration_hook", "register_module_parameter_registration_hook",
 ]  # fmt: skip

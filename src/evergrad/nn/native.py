@@ -11,6 +11,7 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
+from evergrad.ops.composite.activations import drawn_rrelu
 from evergrad.ops.surface.public import FUNCTIONS, accepting_out
 
 _REDUCTIONS = ("none", "mean", "sum")
@@ -147,6 +148,23 @@ def feature_alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
     return F.feature_alpha_dropout(input, p, train)
 
 
+def rrelu(
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
+    generator: Any = None,
+) -> Tensor:  # fmt: skip
+    """``leaky_relu`` whose slope is drawn for each element while training, else in the middle."""
+    return drawn_rrelu(input, lower, upper, training, False, generator)
+
+
+def rrelu_(
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
+    generator: Any = None,
+) -> Tensor:  # fmt: skip
+    """``rrelu`` in place."""
+    return drawn_rrelu(input, lower, upper, training, True, generator)
+
+
+@accepting_out
 def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
     """The norm over all dimensions but one."""
     others = [d for d in range(v.ndim) if d != dim % v.ndim]
@@ -258,6 +276,7 @@ def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
     return F.channel_shuffle(input, groups)
 
 
+@accepting_out
 def native_norm(
     input: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Tensor:

@@ -58,10 +58,15 @@ def _split_weights(params: Sequence[Tensor], has_biases: bool, hx: State) -> lis
     return rows
 
 
+def _states(hx: Tensor | State) -> State:
+    return (hx,) if isinstance(hx, Tensor) else tuple(hx)
+
+
 def _padded(
-    kind: str, input: Tensor, hx: State, params: Sequence[Tensor], has_biases: bool,
+    kind: str, input: Tensor, hx: Tensor | State, params: Sequence[Tensor], has_biases: bool,
     num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> tuple[Tensor, State]:  # fmt: skip
+    hx = _states(hx)
     x = input.transpose(0, 1) if batch_first else input
     weights = _split_weights(params, has_biases, hx)
     course = Course((x.shape[1],) * x.shape[0])
@@ -73,38 +78,37 @@ def _padded(
 
 
 def _packed(
-    kind: str, data: Tensor, batch_sizes: Tensor, hx: State, params: Sequence[Tensor],
+    kind: str, data: Tensor, batch_sizes: Tensor, hx: Tensor | State, params: Sequence[Tensor],
     has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool,
 ) -> tuple[Tensor, State]:  # fmt: skip
+    hx = _states(hx)
     weights = _split_weights(params, has_biases, hx)
     course = Course(tuple(int(n) for n in batch_sizes.tolist()))
     share = dropout if train else 0.0
     return stacked_layers(kind, data, course, hx, weights, 1 + bidirectional, share)
 
 
-def lstm(input: Tensor, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _layers(kind: str, packed: bool, args: Any, kwargs: Any) -> tuple[Tensor, State]:
+    form = _packed if packed or "batch_sizes" in kwargs else _padded
+    return form(kind, *args, **kwargs)
+
+
+def lstm(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Layers of long short-term memory: outputs, last hidden state, last cell state.
 
-    ``lstm(input, (h, c), params, has_biases, num_layers, dropout, train, bidirectional,
-    batch_first)``, or ``lstm(data, batch_sizes, (h, c), params, ..., bidirectional)``.
+    ``lstm(input, hx, params, has_biases, num_layers, dropout, train, bidirectional,
+    batch_first)``, or ``lstm(data, batch_sizes, hx, params, ..., bidirectional)``; ``hx`` is the
+    pair of first states.
     """
-    if isinstance(args[0], Tensor):
-        sizes, hx, params, *rest = args
-        output, last = _packed("lstm", input, sizes, tuple(hx), params, *rest)
-    else:
-        hx, params, *rest = args
-        output, last = _padded("lstm", input, tuple(hx), params, *rest)
+    packed = len(args) > 1 and isinstance(args[1], Tensor)
+    output, last = _layers("lstm", packed, args, kwargs)
     return output, last[0], last[1]
 
 
 def _layers_of(kind: str, name: str, doc: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    def layers(input: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
-        if isinstance(args[1], Tensor):
-            sizes, hx, *rest = args
-            output, last = _packed(kind, input, sizes, (hx,), *rest)
-        else:
-            hx, *rest = args
-            output, last = _padded(kind, input, (hx,), *rest)
+    def layers(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        packed = len(args) > 2 and isinstance(args[2], Tensor)
+        output, last = _layers(kind, packed, args, kwargs)
         return output, last[0]
 
     layers.__name__ = layers.__qualname__ = name

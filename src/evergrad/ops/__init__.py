@@ -107,6 +107,7 @@ import evergrad.ops.surface.forms
 import evergrad.ops.surface.handles
 import evergrad.ops.surface.layouts
 import evergrad.ops.surface.legacy
+import evergrad.ops.surface.older_forms
 import evergrad.ops.surface.public
 import evergrad.ops.surface.random_fill
 import evergrad.ops.surface.view_forms

@@ -106,6 +106,12 @@ class Optimizer:
 
     _opt_called = False
 
+    def _patch_step_function(self) -> None:
+        """Subclasses that do not call ``__init__`` ask for their hooks here, as in PyTorch; the
+        step has them from the definition of the class on."""
+        if "_step_pre" not in self.__dict__:
+            self._make_hook_tables()
+
     # Whether the update has a form for sparse gradients.
     takes_sparse = False
 

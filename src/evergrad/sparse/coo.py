@@ -185,18 +185,18 @@ class SparseTensor(Patterned):
         """Forget all elements."""
         return cast(SparseTensor, self.take_over(empty_coo(self)))
 
-    def copy_(self, src: Tensor, non_blocking: bool = False) -> SparseTensor:
+    def copy_(self, other: Tensor, non_blocking: bool = False) -> SparseTensor:  # type: ignore[override]
         """Take the elements of another sparse tensor."""
-        if not isinstance(src, SparseTensor):
+        if not isinstance(other, SparseTensor):
             raise RuntimeError(
                 "copy_() between dense and sparse Tensors is not implemented! Found self type = "
-                f"{self.layout} and src type = {src.layout}"
+                f"{self.layout} and src type = {other.layout}"
             )
-        if src._type.shape != self._type.shape:
+        if other._type.shape != self._type.shape:
             raise RuntimeError(
-                f"copy_(): expected a sparse tensor of {list(self.shape)}, got {list(src.shape)}"
+                f"copy_(): expected a sparse tensor of {list(self.shape)}, got {list(other.shape)}"
             )
-        return cast(SparseTensor, self.take_over(converted(src, self.dtype).clone()))
+        return cast(SparseTensor, self.take_over(converted(other, self.dtype).clone()))
 
     # -- the rest ---------------------------------------------------------------------------
 

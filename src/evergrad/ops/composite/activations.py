@@ -207,18 +207,24 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     return where(input > 0, input, input * weight)
 
 
-@expose(method=False, out=False)
 def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
     inplace: bool = False,
 ) -> Tensor:  # fmt: skip
     """``leaky_relu`` whose slope is drawn for each element while training, else in the middle."""
+    return drawn_rrelu(input, lower, upper, training, inplace, None)
+
+
+def drawn_rrelu(
+    input: Tensor, lower: float, upper: float, training: bool, inplace: bool, generator: Any
+) -> Tensor:
+    """``rrelu`` with slopes of a given generator."""
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     # A slope is drawn only where it is used, as PyTorch does.
-    slope = bind(UNIFORM_WHERE, input <= 0, lower, upper, dtype=input.dtype, generator=None)
+    slope = bind(UNIFORM_WHERE, input <= 0, lower, upper, dtype=input.dtype, generator=generator)
     return applied("rrelu", lambda x: where(x > 0, x, x * slope), input, inplace)
 
 
@@ -405,7 +411,6 @@ def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     return leaky_relu(input, negative_slope, inplace=True)
 
 
-@expose(method=False, out=False)
 def rrelu_(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
 ) -> Tensor:

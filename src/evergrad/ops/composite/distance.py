@@ -86,7 +86,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     return _norm(rows[0] - rows[1], p, 1)
 
 
-@expose(method=False, out=False)
+@expose(method=False, out=False, numpy_names=True)
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:

@@ -86,7 +86,7 @@ def _along(x: Tensor, dim: int, step: Any, edge_order: int) -> Tensor:
     return cat([start, inner, end], dim)
 
 
-@expose(method=False, out=False)
+@expose(method=False, out=False, numpy_names=True)
 def gradient(
     input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order: int = 1
 ) -> tuple[Tensor, ...]:

@@ -88,17 +88,19 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return _of_several("chunk", _split_every(input, -(-extent // chunks), dim))
 
 
-@expose(out=False, numpy_names=True)
-def tensor_split(
-    input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None,
-    sections: int | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+_PLACES = dict.fromkeys(
+    ("indices", "sections", "tensor_indices_or_sections"), "indices_or_sections"
+)
+
+
+@expose(out=False, numpy_names=True, keywords=_PLACES)
+def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Parts that differ in size by one at most, or between the indices given."""
     if not input.ndim:
         raise RuntimeError(
             "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
         )
-    given = next(v for v in (indices_or_sections, indices, sections) if v is not None)
+    given = indices_or_sections
     if isinstance(given, Tensor):
         given = given.array().tolist()
     dim = normalize_dim(dim, input.ndim)
@@ -113,7 +115,7 @@ def tensor_split(
 
 
 def _split_along(name: str, dim: int, least: int, doc: str) -> Callable[..., Any]:
-    def function(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    def function(input: Tensor, indices_or_sections: Any, *further: int) -> tuple[Tensor, ...]:
         if input.ndim < least:
             raise RuntimeError(
                 f"{name} requires a tensor with at least {least} dimension, but got a tensor with "
@@ -121,7 +123,7 @@ def _split_along(name: str, dim: int, least: int, doc: str) -> Callable[..., Any
             )
         along = dim if input.ndim > dim else 0
         extent = input._type.shape[along]
-        sections = indices_or_sections
+        sections = (indices_or_sections, *further) if further else indices_or_sections
         if isinstance(sections, int) and (sections <= 0 or extent % sections):
             raise RuntimeError(
                 f"{name} attempted to split along dimension {along}, but the size of the dimension "
@@ -131,7 +133,7 @@ def _split_along(name: str, dim: int, least: int, doc: str) -> Callable[..., Any
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
-    return expose(out=False)(function)
+    return expose(out=False, keywords=_PLACES)(function)
 
 
 hsplit = _split_along("hsplit", 1, 1, "Parts side by side: of columns, or of a vector.")

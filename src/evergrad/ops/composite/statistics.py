@@ -106,7 +106,7 @@ def corrcoef(input: Tensor) -> Tensor:
     return clamp(found, -1, 1)
 
 
-@expose(inplace=True)
+@expose(inplace=True, numpy_names=True)
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """The slices along a dimension, each scaled down to the norm ``maxnorm`` if it has more."""
     if p <= 0:

@@ -46,7 +46,7 @@ def _read_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dtype | Non
     """The element type (or ``None``) and whether a copy is requested."""
     rest = list(args)
     target = kwargs.pop("dtype", None)
-    other = kwargs.pop("other", None)
+    other = kwargs.pop("other", kwargs.pop("tensor", None))
     if rest and isinstance(rest[0], Tensor):
         other = rest.pop(0)
     elif rest and (rest[0] is None or isinstance(rest[0], str | int | Device)):
@@ -175,9 +175,15 @@ def _argument_type(value: Any) -> Any:
 
 
 @expose(method=False, out=False)
-def result_type(tensor1: Any, tensor2: Any) -> dtype:
+def result_type(
+    tensor: Any = None, other: Any = None, *, scalar: Any = None, scalar1: Any = None,
+    scalar2: Any = None,
+) -> dtype:  # fmt: skip
     """The element type in which two tensors or numbers meet."""
-    return result_dtype([_argument_type(tensor1), _argument_type(tensor2)])
+    given = [v for v in (tensor, other, scalar, scalar1, scalar2) if v is not None]
+    if len(given) != 2:
+        raise TypeError(f"result_type(): expected two tensors or numbers, got {len(given)}")
+    return result_dtype([_argument_type(value) for value in given])
 
 
 @expose(method=False, out=False)

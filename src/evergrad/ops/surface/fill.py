@@ -45,11 +45,11 @@ def _filling(name: str, target: Tensor, value: Any) -> Tensor:
 
 
 @expose(function=False)
-def fill_(self: Tensor, value: Any) -> Tensor:
+def fill_(input: Tensor, value: Any) -> Tensor:
     """Write one number, or the element of a 0-d tensor, everywhere."""
-    part = _each_once(self)
+    part = _each_once(input)
     assign(part, _filling("fill_", part, value))
-    return self
+    return input
 
 
 def _each_once(self: Tensor) -> Tensor:
@@ -72,17 +72,17 @@ def fill(input: Tensor, value: Any) -> Tensor:
 
 
 @expose(function=False)
-def zero_(self: Tensor) -> Tensor:
+def zero_(input: Tensor) -> Tensor:
     """Write zeros everywhere."""
-    return fill_(self, 0)
+    return fill_(input, 0)
 
 
 @expose(function=False)
-def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+def copy_(self: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
     """Write the elements of another tensor, cast and broadcast to fit."""
-    if not isinstance(src, Tensor):
-        return assign(self, _filling("copy_", self, src))
-    value = cast(src, self.dtype)
+    if not isinstance(other, Tensor):
+        return assign(self, _filling("copy_", self, other))
+    value = cast(other, self.dtype)
     if value._type.shape != self._type.shape:
         _check_broadcast(self._type.shape, value._type.shape)
         value = expand(value, self._type.shape)
@@ -133,12 +133,12 @@ def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
 
 
 @expose(function=False)
-def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+def resize_(self: Tensor, *sizes: Any, size: Any = None, memory_format: Any = None) -> Tensor:
     """Another size in place; elements that come into being are zero."""
-    return resize(self, as_shape(sizes))
+    return resize(self, as_shape(sizes if size is None else (size,)))
 
 
 @expose(function=False)
-def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
+def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
     """The size of another tensor, in place."""
-    return resize(self, the_template._type.shape)
+    return resize(input, the_template._type.shape)

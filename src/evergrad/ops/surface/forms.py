@@ -37,6 +37,10 @@ def _alias(input: Tensor) -> Tensor:
     return input
 
 
+def _split(input: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, ...]:
+    return split(input, split_size, dim)
+
+
 def _expanded(input: Tensor, size: Sequence[int], *, implicit: bool = False) -> Tensor:
     return input.expand(size)
 
@@ -61,8 +65,8 @@ def _unsqueezed(input: Tensor, dim: int) -> Tensor:
     return input.unsqueeze(dim)
 
 
-def _viewed(input: Tensor, size: Sequence[int] | dtypes.dtype) -> Tensor:
-    return input.view(dtype=size) if isinstance(size, dtypes.dtype) else input.view(size)
+def _viewed(input: Tensor, size: Any = None, *, dtype: dtypes.dtype | None = None) -> Tensor:
+    return input.view(size) if dtype is None else input.view(dtype=dtype)
 
 
 _VIEWS: dict[str, Callable[..., Any]] = {
@@ -75,7 +79,7 @@ _VIEWS: dict[str, Callable[..., Any]] = {
     "permute": _permuted,
     "select": select,
     "slice": _slice,
-    "split": split,
+    "split": _split,
     "split_with_sizes": split_with_sizes,
     "squeeze": _squeezed,
     "t": lambda input: input.t(),
@@ -97,7 +101,9 @@ def _copying(name: str, view: Callable[..., Any]) -> None:
 
     function.__name__ = function.__qualname__ = f"{name}_copy"
     function.__doc__ = f"A copy of what ``{name}`` gives."
-    expose(method=name == "narrow")(autocast_policy(AutocastPolicy.KEEP)(function))
+    expose(method=name == "narrow", numpy_names=True)(
+        autocast_policy(AutocastPolicy.KEEP)(function)
+    )
 
 
 for _name, _view in _VIEWS.items():
@@ -163,9 +169,9 @@ def _mapped(name: str, self: Tensor, others: Sequence[Tensor], function: Any) ->
 
 
 @expose(function=False)
-def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+def map_(self: Tensor, other: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
     """Replace each element by a Python function of it and the one of another tensor."""
-    return _mapped("map_", self, (tensor,), callable)
+    return _mapped("map_", self, (other,), callable)
 
 
 @expose(function=False)
@@ -184,19 +190,19 @@ def _writable(parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return parts
 
 
-@expose(out=False)
+@expose(out=False, numpy_names=True)
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """``chunk``, whose parts may be written in place."""
     return _writable(chunk(input, chunks, dim))
 
 
-@expose(out=False)
-def unsafe_split(tensor: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, ...]:
+@expose(out=False, numpy_names=True)
+def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, ...]:
     """``split``, whose parts may be written in place."""
-    return _writable(split(tensor, split_size, dim))
+    return _writable(split(input, split_size, dim))
 
 
-@expose(out=False)
+@expose(out=False, numpy_names=True)
 def unsafe_split_with_sizes(
     input: Tensor, split_sizes: Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
@@ -217,9 +223,9 @@ def resolve_neg(input: Tensor) -> Tensor:
 
 
 @expose(function=False)
-def conj_physical_(self: Tensor) -> Tensor:
+def conj_physical_(input: Tensor) -> Tensor:
     """The complex conjugate in place."""
-    return self.copy_(conj(self)) if self.dtype.is_complex else self
+    return input.copy_(conj(input)) if input.dtype.is_complex else input
 
 
 @expose(method=False, out=False)

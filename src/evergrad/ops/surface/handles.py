@@ -22,7 +22,7 @@ from evergrad.core.memory_format import strided
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import Leaf
 from evergrad.core.op import NONDIFFERENTIABLE, Op
-from evergrad.core.shapes import tensor_type
+from evergrad.core.shapes import as_shape, contiguous_strides, tensor_type
 from evergrad.core.state import STATE, using
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import (
@@ -112,8 +112,18 @@ Tensor.data = property(_data, _set_data)  # type: ignore[assignment]
 
 
 @expose(function=False)
-def set_(self: Tensor, source: Tensor) -> Tensor:
-    """Let this tensor look at the storage of another."""
+def set_(
+    self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None
+) -> Tensor:
+    """Let this tensor look at another storage, or at a part of it; without one, at no elements."""
+    if source is None:
+        source = from_array(np.empty(0, self.dtype.np))
+    elif isinstance(source, UntypedStorage):
+        source = source._tensor()
+    if size is not None:
+        shape = as_shape((size,))
+        steps = contiguous_strides(shape) if stride is None else as_shape((stride,))
+        source = source.as_strided(shape, steps, storage_offset)
     if isinstance(current_node(self), Leaf) and STATE.get().grad:
         raise RuntimeError(
             "a leaf Variable that requires grad is being used in an in-place operation."
@@ -133,6 +143,14 @@ def as_subclass(self: Tensor, cls: type[Tensor]) -> Tensor:
     made = on_storage(self._value, self._type, self._storage, self._view, cls)
     made._node, made._index, made._leaf = current_node(self), self._index, self._leaf
     return made
+
+
+def _make_subclass(cls: type[Tensor], data: Tensor, require_grad: bool = False) -> Tensor:
+    """A leaf of a class on the memory of a tensor: how subclasses write their ``__new__``."""
+    return detached(data).as_subclass(cls).requires_grad_(require_grad)
+
+
+Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[attr-defined]
 
 
 # -- where a tensor lives -----------------------------------------------------------------------

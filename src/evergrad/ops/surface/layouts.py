@@ -122,6 +122,6 @@ def spmm(input: Tensor, mat2: Tensor) -> Tensor:
 
 
 @expose(out=False)
-def smm(input: Tensor, mat: Tensor) -> Tensor:
+def smm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of a sparse and a dense matrix, as a sparse tensor."""
-    return to_sparse(matmul(input, mat))
+    return to_sparse(matmul(input, mat2))

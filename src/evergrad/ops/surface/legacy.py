@@ -12,7 +12,15 @@ from evergrad.core.tensor import Tensor, detached, note_handle
 from evergrad.ops.rows.creation.constants import check_place, zeros
 from evergrad.ops.surface.casting import TYPE_NAMES
 from evergrad.ops.surface.convert import copied
+from evergrad.ops.surface.handles import UntypedStorage
 from evergrad.ops.surface.public import FUNCTIONS, expose
+
+
+def _positional(args: tuple[Any, ...], size: Any, other: Any, storage: Any) -> tuple[Any, ...]:
+    """The arguments of a constructor that were given by name."""
+    if size is not None:
+        return (*as_shape((size,)),)
+    return args + tuple(given for given in (other, storage) if given is not None)
 
 
 def construct(args: tuple[Any, ...], target: dtype, device: Any = None) -> Tensor:
@@ -20,6 +28,8 @@ def construct(args: tuple[Any, ...], target: dtype, device: Any = None) -> Tenso
     check_place(device)
     if len(args) == 1 and not isinstance(args[0], int):
         (data,) = args
+        if isinstance(data, UntypedStorage):
+            data = data._tensor()
         if isinstance(data, Tensor):
             return detached(data)
         if isinstance(data, float | complex):
@@ -31,10 +41,14 @@ def construct(args: tuple[Any, ...], target: dtype, device: Any = None) -> Tenso
     return zeros(as_shape(args), dtype=target)
 
 
-def _initialize(self: Tensor, *args: Any, device: Any = None) -> None:
+def _initialize(
+    self: Tensor, *args: Any, size: Any = None, other: Any = None, storage: Any = None,
+    device: Any = None,
+) -> None:  # fmt: skip
     """Fill a handle made by ``Tensor(...)``; one that a subclass has filled stays as it is."""
     if hasattr(self, "_type"):
         return
+    args = _positional(args, size, other, storage)
     source = construct(args, dtypes.get_default_dtype(), device)
     self._type = source._type
     self._value = source._value
@@ -51,9 +65,12 @@ setattr(Tensor, "__init__", _initialize)  # noqa: B010 - the class does not decl
 
 
 @expose(function=False)
-def new(self: Tensor, *args: Any, device: Any = None) -> Tensor:
+def new(
+    self: Tensor, *args: Any, size: Any = None, other: Any = None, storage: Any = None,
+    device: Any = None,
+) -> Tensor:  # fmt: skip
     """A tensor of the same element type from sizes or data."""
-    return construct(args, self.dtype, device)
+    return construct(_positional(args, size, other, storage), self.dtype, device)
 
 
 @expose("resize", function=False)

@@ -7,8 +7,9 @@ exposed where it is defined, once, and every form of it follows from that.
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,7 +35,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 NUMBERS = (bool, int, float, complex)
 
-_NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input"}
+# Names of arguments that PyTorch takes for its own, as far as a function has these.
+_NUMPY_NAMES = {
+    "axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other",
+}  # fmt: skip
 
 
 def expose(
@@ -44,24 +48,27 @@ def expose(
     inplace: bool = False,
     out: bool = True,
     numpy_names: bool = False,
+    keywords: Mapping[str, str] | None = None,
     into: dict[str, Callable[..., Any]] = FUNCTIONS,
 ) -> Callable[[F], F]:
     """Make a function public under its own name and any further ``names``.
 
     ``method`` also gives tensors the method, ``inplace`` the form with an underscore, ``out`` lets
-    the function take ``out=``, ``numpy_names`` lets it take ``axis`` and ``keepdims``. ``into`` is
-    the namespace that offers the function, ``evergrad`` itself if not given.
+    the function take ``out=``, ``numpy_names`` lets it take ``axis`` and ``keepdims``, and
+    ``keywords`` further names of its arguments: PyTorch's overloads call one argument by several.
+    ``into`` is the namespace that offers the function, ``evergrad`` itself if not given.
     """
+    further = {**(_NUMPY_NAMES if numpy_names else {}), **(keywords or {})}
 
     def decorate(plain: F) -> F:
         plain.__doc__ = _documentation(plain, names, into)
         guarded = under_autocast(plain)
-        form = _accepting_numpy_names(guarded) if numpy_names else guarded
+        form = _accepting_keywords(guarded, further) if further else guarded
         for name in (plain.__name__, *names):
             if name.startswith("_") and not name.startswith("__"):
                 continue  # a private name only carries the public ones
             if function:
-                _add_function(name, accepting_out(guarded, numpy_names) if out else form, into)
+                _add_function(name, accepting_out(guarded, keywords) if out else form, into)
             if method:
                 setattr(Tensor, name, form)
             if inplace:
@@ -102,7 +109,7 @@ def expose_op(
         _add_function(name, _direct_with_out(op, function, len(params)))
         setattr(Tensor, name, function)
         if inplace:
-            setattr(Tensor, name + "_", _direct_in_place(op, name, function))
+            setattr(Tensor, name + "_", _direct_in_place(op, name, function, len(params)))
     return function
 
 
@@ -148,17 +155,22 @@ def _direct_with_out(op: Op, function: TensorFunction, count: int) -> Callable[.
     return with_out
 
 
-def _direct_in_place(op: Op, name: str, function: TensorFunction) -> Callable[..., Tensor]:
-    def in_place(self: Tensor, *others: Any) -> Tensor:
-        return write_in_place(op, self, *others)
+def _direct_in_place(
+    op: Op, name: str, function: TensorFunction, arity: int
+) -> Callable[..., Tensor]:
+    def unary(input: Tensor) -> Tensor:
+        return write_in_place(op, input)
 
-    return named_in_place(in_place, name, function)
+    def binary(input: Tensor, other: Any) -> Tensor:
+        return write_in_place(op, input, other)
+
+    return named_in_place(unary if arity == 1 else binary, name, function)
 
 
 def _in_place_form(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
-    def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def in_place(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         since = next_sequence()
-        return write_result(name, self, function(self, *args, **kwargs), since)
+        return write_result(name, input, function(input, *args, **kwargs), since)
 
     return named_in_place(in_place, name, function)
 
@@ -172,36 +184,58 @@ def named_in_place(
         f"In-place form of :func:`evergrad.{name}`: writes the result to this tensor, returns it."
     )
     in_place.__wrapped__ = function  # type: ignore[attr-defined]
+    if hasattr(function, "keywords"):
+        in_place.keywords = function.keywords  # type: ignore[attr-defined]
     return in_place
 
 
-def _accepting_numpy_names(function: Callable[..., Any]) -> Callable[..., Any]:
+def _accepting_keywords(
+    function: Callable[..., Any], names: Mapping[str, str]
+) -> Callable[..., Any]:
     @functools.wraps(function)
     def renamed(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            _rename(kwargs)
+        if kwargs and not names.keys().isdisjoint(kwargs):
+            _rename(function, kwargs, names)
         return function(*args, **kwargs)
 
-    renamed.numpy_names = True  # type: ignore[attr-defined]
+    renamed.keywords = names  # type: ignore[attr-defined]
     return renamed
 
 
-def _rename(kwargs: dict[str, Any]) -> None:
-    """Replace NumPy's names of arguments."""
-    if not _NUMPY_NAMES.keys().isdisjoint(kwargs):
-        for numpy_name, name in _NUMPY_NAMES.items():
-            if numpy_name in kwargs:
-                kwargs[name] = kwargs.pop(numpy_name)
+@functools.cache
+def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)
 
 
-def accepting_out(function: Callable[..., Any], numpy_names: bool = False) -> Callable[..., Any]:
-    """The function with a keyword ``out``: the tensor, or tensors, that get the result. With
-    ``numpy_names`` it takes ``axis`` and ``keepdims`` too."""
+def _rename(function: Callable[..., Any], kwargs: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Replace further names of arguments by those of the definition."""
+    own = _parameters(function)
+    for given in [name for name in kwargs if name in names and name not in own]:
+        if names[given] in own:
+            kwargs[names[given]] = kwargs.pop(given)
+
+
+def warn_of_older_form(name: str, factors: Iterable[str], stacklevel: int = 3) -> None:
+    """PyTorch has deprecated calls with factors by position, before the tensors they scale."""
+    warnings.warn(
+        f"This overload of {name} is deprecated: give {', '.join(factors)} by name, after the "
+        "tensors.",
+        UserWarning,
+        stacklevel=stacklevel,
+    )
+
+
+def accepting_out(
+    function: Callable[..., Any], keywords: Mapping[str, str] | None = None
+) -> Callable[..., Any]:
+    """The function with a keyword ``out``: the tensor, or tensors, that get the result. It also
+    takes NumPy's names of arguments and further ``keywords``."""
+    names = {**_NUMPY_NAMES, **keywords} if keywords else _NUMPY_NAMES
 
     @functools.wraps(function)
     def with_out(*args: Any, out: Any = None, **kwargs: Any) -> Any:
-        if numpy_names and kwargs:
-            _rename(kwargs)
+        if kwargs and not names.keys().isdisjoint(kwargs):
+            _rename(function, kwargs, names)
         if out is None:
             return function(*args, **kwargs)
         if STATE.get().trace is None:
@@ -213,8 +247,7 @@ def accepting_out(function: Callable[..., Any], numpy_names: bool = False) -> Ca
         return write_out(function.__name__, out, result)
 
     with_out.__signature__ = DerivedSignature(function, out=True)  # type: ignore[attr-defined]
-    if numpy_names:
-        with_out.numpy_names = True  # type: ignore[attr-defined]
+    with_out.keywords = names  # type: ignore[attr-defined]
     return with_out
 
 
@@ -347,5 +380,5 @@ def operator(
 __all__ = [
     "FUNCTIONS", "NUMBERS", "accepting_out", "as_operand", "bind", "cast", "expose", "expose_op",
     "named_in_place",
-    "operator", "resize", "row_of", "write_out",
+    "operator", "resize", "row_of", "warn_of_older_form", "write_out",
 ]  # fmt: skip

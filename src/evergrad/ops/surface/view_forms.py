@@ -67,19 +67,19 @@ def _become(self: Tensor, look: Callable[[Tensor], Tensor]) -> Tensor:
     return self
 
 
-@expose(function=False)
-def squeeze_(self: Tensor, dim: Any = None) -> Tensor:
+@expose(function=False, numpy_names=True)
+def squeeze_(self: Tensor, dim: Any = None, *dims: int) -> Tensor:
     """In-place form of ``squeeze``."""
-    return _become(self, lambda x: squeeze(x, dim))
+    return _become(self, lambda x: squeeze(x, dim, *dims))
 
 
-@expose(function=False)
+@expose(function=False, numpy_names=True)
 def unsqueeze_(self: Tensor, dim: int) -> Tensor:
     """In-place form of ``unsqueeze``."""
     return _become(self, lambda x: unsqueeze(x, dim))
 
 
-@expose("swapaxes_", "swapdims_", function=False)
+@expose("swapaxes_", "swapdims_", function=False, keywords={"axis0": "dim0", "axis1": "dim1"})
 def transpose_(self: Tensor, dim0: int, dim1: int) -> Tensor:
     """In-place form of ``transpose``."""
     return _become(self, lambda x: transpose(x, dim0, dim1))
@@ -92,9 +92,9 @@ def t_(self: Tensor) -> Tensor:
 
 
 @expose(function=False)
-def as_strided_(self: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+def as_strided_(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """In-place form of ``as_strided``."""
-    return _become(self, lambda x: as_strided(x, size, stride, storage_offset))
+    return _become(input, lambda x: as_strided(x, size, stride, storage_offset))
 
 
 # -- as functions -------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def diagonal_scatter(
     return _written(input, src, DIAGONAL, {"offset": offset, "dim1": first, "dim2": second})
 
 
-@expose(out=False)
+@expose(out=False, numpy_names=True)
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy with one index of a dimension replaced."""
     dim = normalize_dim(dim, input.ndim)
@@ -188,7 +188,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     return _written(input, src, SLICE, {"slices": (*before, index % extent)})
 
 
-@expose()
+@expose(numpy_names=True)
 def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
     step: int = 1,

@@ -6,6 +6,7 @@ import copy
 import datetime
 import re
 from collections.abc import Callable, Iterable
+from contextlib import ContextDecorator
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
@@ -73,8 +74,8 @@ def memory_info(device: Any = None) -> tuple[int, int]:
     return 0, 0
 
 
-class NoContext:
-    """A context without effect."""
+class NoContext(ContextDecorator):
+    """A context without effect, and a decorator."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Arguments are accepted and not used."""

@@ -15,6 +15,8 @@ from ..overrides import overridable
 from . import refusals
 
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
+# ``from m import x`` and ``m.x`` as code writes them; ``hasattr(m, "x")`` is a call.
+_READS = {dis.opmap[n] for n in ("IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD") if n in dis.opmap}
 # Modules whose functions check their arguments for ``__torch_function__``.
 _OVERRIDABLE = ("torch.nn.functional", "torch.linalg", "torch.fft", "torch.special")
 
@@ -73,6 +75,11 @@ class Facade(ModuleType):
             pass
         if refusals.is_module(f"{self.__name__}.{name}"):
             return import_module(f"{self.__name__}.{name}")
+        if reader.f_code.co_code[reader.f_lasti] in _READS:
+            try:
+                return refusals.find_in_index(self.__name__, name)
+            except KeyError:
+                pass
         raise self._missing(name, reader)
 
     def _missing(self, name: str, reader: Any) -> Exception:

@@ -13,7 +13,7 @@ from typing import Any
 
 from evergrad.core.settings import set_data_writes_counted
 
-from . import refusals
+from . import optree_nodes, refusals
 from .facade import Facade
 from .private_names import RENAMED
 from .version import TORCH_VERSION
@@ -22,11 +22,13 @@ _SERVED = ("torch", "torchvision", "functorch")
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of ``torch``, ``torchvision`` and ``functorch``, and only those."""
+    """Finds ``torch``, ``torchvision``, ``functorch`` and all below; also ``optree``."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if fullname == "optree":
+            return optree_nodes.find_spec(fullname, path)
         if fullname.partition(".")[0] not in _SERVED:
             return None
         return ModuleSpec(fullname, _Loader(_module_for(fullname)), is_package=True)

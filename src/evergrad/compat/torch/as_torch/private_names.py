@@ -136,6 +136,55 @@ HOMES = {
     "torch._prims_common.is_contiguous_or_false": "evergrad.as_torch.definitions:is_contiguous",
     "torch.mps.recommended_max_memory": "evergrad.as_torch.definitions:zero",
     "torch.accelerator.get_memory_info": "evergrad.as_torch.definitions:memory_info",
+    "torch.qint8": "evergrad.as_torch.further_definitions:qint8",
+    "torch.quint8": "evergrad.as_torch.further_definitions:quint8",
+    "torch.qint32": "evergrad.as_torch.further_definitions:qint32",
+    "torch.quint4x2": "evergrad.as_torch.further_definitions:quint4x2",
+    "torch.quint2x4": "evergrad.as_torch.further_definitions:quint2x4",
+    "torch.nn.parameter.UninitializedTensorMixin":
+        "evergrad.as_torch.further_definitions:UninitializedTensorMixin",
+    "torch.utils.checkpoint.get_device_states":
+        "evergrad.as_torch.further_definitions:get_device_states",
+    "torch.utils.checkpoint.set_device_states":
+        "evergrad.as_torch.further_definitions:set_device_states",
+    "torch.utils.checkpoint.detach_variable":
+        "evergrad.as_torch.further_definitions:detach_variable",
+    "torch.utils.checkpoint.check_backward_validity": "evergrad.as_torch.definitions:nothing",
+    "torch.utils.weak.WeakIdKeyDictionary":
+        "evergrad.as_torch.further_definitions:WeakIdKeyDictionary",
+    "torch.utils.weak.WeakTensorKeyDictionary":
+        "evergrad.as_torch.further_definitions:WeakIdKeyDictionary",
+    "torch.utils._contextlib._DecoratorContextManager":
+        "evergrad.as_torch.further_definitions:DecoratorContextManager",
+    "torch.utils._contextlib._NoParamDecoratorContextManager":
+        "evergrad.as_torch.further_definitions:NoParamDecoratorContextManager",
+    "torch.autograd.grad_mode._DecoratorContextManager":
+        "evergrad.as_torch.further_definitions:DecoratorContextManager",
+    "torch.autograd.grad_mode._NoParamDecoratorContextManager":
+        "evergrad.as_torch.further_definitions:NoParamDecoratorContextManager",
+    "torch._disable_dynamo": "evergrad.as_torch.further_definitions:disable_dynamo",
+    "torch._compile._disable_dynamo": "evergrad.as_torch.further_definitions:disable_dynamo",
+    "torch.distributions.transforms._clipped_sigmoid":
+        "evergrad.as_torch.further_definitions:clipped_sigmoid",
+    "torch.distributions.multivariate_normal._precision_to_scale_tril":
+        "evergrad.as_torch.further_definitions:precision_to_scale_tril",
+    "torch.distributions.multivariate_normal._batch_mahalanobis":
+        "evergrad.as_torch.further_definitions:batch_mahalanobis",
+    "torch.distributions.multivariate_normal._batch_mv":
+        "evergrad.as_torch.further_definitions:batch_mv",
+    "torch.utils.tensorboard.writer.SummaryWriter": "evergrad.utils.tensorboard:SummaryWriter",
+    "torch.utils._foreach_utils._get_foreach_kernels_supported_devices":
+        "evergrad.as_torch.further_definitions:no_foreach_devices",
+    "torch.utils._foreach_utils._get_fused_kernels_supported_devices":
+        "evergrad.as_torch.further_definitions:no_foreach_devices",
+    "torch.utils._foreach_utils._group_tensors_by_device_and_dtype":
+        "evergrad.as_torch.further_definitions:group_tensors_by_device_and_dtype",
+    "torch.utils._foreach_utils._has_foreach_support": "evergrad.as_torch.definitions:no",
+    "torch.utils._foreach_utils._device_has_foreach_support": "evergrad.as_torch.definitions:no",
+    "torch.cuda.nvtx.range": "evergrad.as_torch.definitions:NoContext",
+    "torch.cuda.nvtx.range_push": "evergrad.as_torch.definitions:zero",
+    "torch.cuda.nvtx.range_pop": "evergrad.as_torch.definitions:zero",
+    "torch.cuda.nvtx.mark": "evergrad.as_torch.definitions:nothing",
 }  # fmt: skip
 
 # Modules whose name evergrad uses for something else, or which are another one.

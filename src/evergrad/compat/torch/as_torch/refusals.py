@@ -1,7 +1,9 @@
 """Stand-ins for names that packages import but that have no meaning here.
 
 A class can be used in ``isinstance`` and as an annotation, and refuses to be made. A function
-refuses to be called. An enumeration has its members. :mod:`.refused_names` lists them.
+refuses to be called. An enumeration has its members. :mod:`.refused_names` lists those that are
+there for ``hasattr`` as well; all others that PyTorch has are in ``names_of_torch.txt``, and can be
+imported or read by their path: a package that asks whether they are there hears that they are not.
 """
 
 from __future__ import annotations
@@ -10,18 +12,32 @@ import enum
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from importlib.resources import files
 from types import ModuleType
 from typing import Any, NoReturn
 
 from .private_names import HOMES, RENAMED
 from .refused_names import NAMES
 
+Entry = tuple[str, tuple[str, ...]]  # the kind, an enumeration's members
+Table = dict[str, dict[str, Entry]]
+
 
 @cache
-def _table() -> dict[str, dict[str, tuple[str, tuple[str, ...]]]]:
+def _table() -> Table:
+    return _read(NAMES)
+
+
+@cache
+def _index() -> Table:
+    """What PyTorch has beyond :mod:`.refused_names` and evergrad."""
+    return _read(files(__package__).joinpath("names_of_torch.txt").read_text())
+
+
+def _read(text: str) -> Table:
     """{module: {name: (kind, members)}}"""
-    modules: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {}
-    entries: dict[str, tuple[str, tuple[str, ...]]] = {}
+    modules: Table = {}
+    entries: dict[str, Entry] = {}
     words: list[str] = []
 
     def enter() -> None:
@@ -32,7 +48,7 @@ def _table() -> dict[str, dict[str, tuple[str, tuple[str, ...]]]]:
             entries.update(dict.fromkeys(names, (kind, ())))
         words.clear()
 
-    for line in NAMES.splitlines():
+    for line in text.splitlines():
         if not line.startswith("    "):  # a continued list is indented further
             enter()
         if line.startswith("  "):
@@ -64,6 +80,11 @@ def _refusing_class(module: str, name: str) -> type:
     return type(name, (), {"__module__": module, "__new__": refuse, "__doc__": "Refuses."})
 
 
+def _error_class(module: str, name: str) -> type:
+    """An error that nothing raises can be named in ``except``."""
+    return type(name, (Exception,), {"__module__": module})
+
+
 def _refusing_function(module: str, name: str) -> Callable[..., Any]:
     if name.startswith("is_"):  # a question: nothing of it is there
         return lambda *args, **kwargs: False
@@ -76,7 +97,10 @@ def _refusing_function(module: str, name: str) -> Callable[..., Any]:
     return refuse
 
 
-_CLASS: tuple[str, tuple[str, ...]] = ("class", ())
+_CLASS: Entry = ("class", ())
+_MAKERS: dict[str, Callable[[str, str], Any]] = {
+    "class": _refusing_class, "error": _error_class, "def": _refusing_function,
+}  # fmt: skip
 _made: dict[tuple[str, str], Any] = {}
 
 
@@ -86,17 +110,33 @@ def find(module: str, name: str) -> Any:
     if home is not None:
         place, _, attribute = home.partition(":")
         return getattr(import_module(place), attribute)
-    if _is_open(module) and not name.startswith("__"):
-        kind, members = _CLASS
-    else:
-        kind, members = _table()[module][name]
+    is_class = _is_open(module) and not name.startswith("__")
+    return _stand_in(module, name, _CLASS if is_class else _table()[module][name])
+
+
+def find_in_index(module: str, name: str) -> Any:
+    """A stand-in for any name that PyTorch has; KeyError if it has none. The private modules
+    import from each other, so they answer for the names of all."""
+    own = _index()[module]
+    if name not in own and "._" in module:
+        return _stand_in(module, name, _private_names()[name])
+    return _stand_in(module, name, own[name])
+
+
+@cache
+def _private_names() -> dict[str, Entry]:
+    """The names of the private modules, wherever they are defined."""
+    private = [names for module, names in _index().items() if "._" in module]
+    return {name: entry for names in private for name, entry in names.items()}
+
+
+def _stand_in(module: str, name: str, entry: Entry) -> Any:
+    kind, members = entry
     if (module, name) not in _made:
-        if kind == "class":
-            _made[module, name] = _refusing_class(module, name)
-        elif kind == "enum":
+        if kind == "enum":
             _made[module, name] = enum.Enum(name, members, module=module)
         else:
-            _made[module, name] = _refusing_function(module, name)
+            _made[module, name] = _MAKERS[kind](module, name)
     return _made[module, name]
 
 
@@ -106,6 +146,7 @@ def is_module(name: str) -> bool:
         _is_open(name)
         or name in RENAMED
         or name in _table()
+        or name in _index()
         or any(path.startswith(f"{name}.") for path in (*_table(), *HOMES))
     )
 
@@ -113,5 +154,6 @@ def is_module(name: str) -> bool:
 def empty_module(name: str) -> ModuleType:
     """A module that has nothing but what the table says."""
     module = ModuleType(name, "Names that refuse when they are used.")
-    module.__dict__["__all__"] = list(_table().get(name, {}))
+    listed = _table().get(name) or _index().get(name, {})
+    module.__dict__["__all__"] = list(listed)
     return module

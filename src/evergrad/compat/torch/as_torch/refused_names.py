@@ -4,6 +4,8 @@ A module on a line of its own; below it its classes, functions and enumerations 
 """
 
 NAMES = """\
+functorch
+  class FunctionalModule FunctionalModuleWithBuffers
 torch._C._distributed_c10d
   class AllgatherOptions Backend BuiltinCommHookType DDPLoggingData ErrorType FakeProcessGroup
     FakeWork FileStore GradBucket HashStore Logger OpType PythonCallbackWork Reducer TCPStore

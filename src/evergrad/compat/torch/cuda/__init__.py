@@ -40,6 +40,9 @@ def device_count() -> int:
     return 0
 
 
+_initialized = False  # read by packages
+
+
 def is_initialized() -> bool:
     return False
 

@@ -53,7 +53,15 @@ from evergrad.ops.rows.creation.constants import check_number, zeros_like
 from evergrad.ops.rows.elementwise import blocked
 from evergrad.ops.rows.movement.complex_parts import real
 from evergrad.ops.rows.movement.views import sum_to_type
-from evergrad.ops.surface.public import NUMBERS, TensorFunction, expose, expose_op, operator, row_of
+from evergrad.ops.surface.public import (
+    NUMBERS,
+    TensorFunction,
+    expose,
+    expose_op,
+    operator,
+    row_of,
+    warn_of_older_form,
+)
 
 ZERO_SLOPE = (lambda t, y, x: zeros_where(t),)
 
@@ -190,32 +198,48 @@ def _category(operand: Any) -> int:
     return dtypes.INTEGRAL if isinstance(operand, (int, np.integer)) else dtypes.FLOATING
 
 
+def _older_sum(name: str, alpha: Any, others: tuple[Any, ...]) -> tuple[Any, Any]:
+    """The arguments of ``add(input, alpha, other)``."""
+    if len(others) > 1:
+        raise TypeError(f"{name}() takes 2 positional arguments but {len(others) + 2} were given")
+    warn_of_older_form(name, ("alpha",), stacklevel=4)
+    return others[0], alpha
+
+
 @expose()
-def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+def add(input: Any, other: Any, *older: Any, alpha: Any = 1) -> Tensor:
     """``input + alpha * other``"""
+    if older:
+        other, alpha = _older_sum("add", other, older)
     return bind(ADD, input, _scaled(input, other, alpha))  # type: ignore[no-any-return]
 
 
 @expose("subtract")
-def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+def sub(input: Any, other: Any, *older: Any, alpha: Any = 1) -> Tensor:
     """``input - alpha * other``"""
+    if older:
+        other, alpha = _older_sum("sub", other, older)
     return bind(SUB, input, _scaled(input, other, alpha))  # type: ignore[no-any-return]
 
 
 @expose(function=False)
-def add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def add_(self: Tensor, other: Any, *older: Any, alpha: Any = 1) -> Tensor:
     """In-place form of ``add``."""
+    if older:
+        other, alpha = _older_sum("add_", other, older)
     return write_in_place(ADD, self, _scaled(self, other, alpha))
 
 
 @expose("subtract_", function=False)
-def sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def sub_(self: Tensor, other: Any, *older: Any, alpha: Any = 1) -> Tensor:
     """In-place form of ``sub``."""
+    if older:
+        other, alpha = _older_sum("sub_", other, older)
     return write_in_place(SUB, self, _scaled(self, other, alpha))
 
 
 @expose(method=False)
-def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+def rsub(input: Any, other: Any, alpha: Any = 1) -> Tensor:
     """``other - alpha * input``"""
     return sub(other, input, alpha=alpha)
 

@@ -286,7 +286,7 @@ ISIN = opaque(
 )  # fmt: skip
 
 
-@expose(method=False)
+@expose(method=False, keywords={"element": "elements", "test_element": "test_elements"})
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
 ) -> Tensor:

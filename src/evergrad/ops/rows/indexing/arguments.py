@@ -36,6 +36,8 @@ def writing(prepare: Callable[..., Write]) -> Callable[..., Tensor]:
         return written if same else reshape(written, input._type.shape)
 
     def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if "axis" in kwargs:
+            kwargs["dim"] = kwargs.pop("axis")
         op, operands, attrs = prepare(self, *args, **kwargs)
         if op is WHERE:  # values under a mask: the target is its last operand
             assign(self, bind(op, *operands, **attrs))
@@ -44,6 +46,7 @@ def writing(prepare: Callable[..., Write]) -> Callable[..., Tensor]:
         return self
 
     function.__signature__ = DerivedSignature(prepare, returns="Tensor")  # type: ignore[attr-defined]
+    in_place.keywords = {"axis": "dim"}  # type: ignore[attr-defined]
     setattr(Tensor, name + "_", named_in_place(in_place, name, function))
     return expose(numpy_names=True)(function)
 

@@ -108,18 +108,18 @@ LDL_SOLVE = opaque(
 
 
 @expose(method=False, into=LINALG)
-def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
+def ldl_factor_ex(input: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
     """``L`` and ``D`` of ``A = P L D L^T P^T`` in one matrix, the row exchanges, and where ``D``
     first has a zero (0 if nowhere)."""
-    check_square("torch.linalg.ldl_factor_ex", A)
-    found = bind(LDL_FACTOR, A, hermitian=bool(hermitian), check=bool(check_errors))
+    check_square("torch.linalg.ldl_factor_ex", input)
+    found = bind(LDL_FACTOR, input, hermitian=bool(hermitian), check=bool(check_errors))
     return return_types.linalg_ldl_factor_ex(*found)
 
 
 @expose(method=False, into=LINALG)
-def ldl_factor(A: Tensor, *, hermitian: bool = False) -> Any:
+def ldl_factor(input: Tensor, *, hermitian: bool = False) -> Any:
     """``L`` and ``D`` of ``A = P L D L^T P^T`` in one matrix, and the row exchanges."""
-    factors, pivots, _ = ldl_factor_ex(A, hermitian=hermitian, check_errors=True)
+    factors, pivots, _ = ldl_factor_ex(input, hermitian=hermitian, check_errors=True)
     return return_types.linalg_ldl_factor(factors, pivots)
 
 

@@ -64,30 +64,33 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     return bind(TRIU, input, diagonal=diagonal)  # type: ignore[no-any-return]
 
 
-def _triangle_places(places: Any, row: int, col: int, offset: int, dtype: Any) -> Tensor:
+def _triangle_places(
+    places: Any, row: int, col: int, offset: int, dtype: Any, requires_grad: bool
+) -> Tensor:
     for name, extent in (("row", row), ("col", col)):
         if extent < 0:
             raise RuntimeError(f"{name} must be non-negative, got{extent}")
     target = dtypes.int64 if dtype is None else as_dtype(dtype)
-    return from_array(np.stack(places(row, offset, col)).astype(target.np))
+    found = from_array(np.stack(places(row, offset, col)).astype(target.np))
+    return found.requires_grad_() if requires_grad else found
 
 
 @expose(method=False, out=False)
 def tril_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
-    layout: Any = None,
+    layout: Any = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """The places of a lower triangle: a row of row numbers, a row of column numbers."""
-    return _triangle_places(np.tril_indices, row, col, offset, dtype)
+    return _triangle_places(np.tril_indices, row, col, offset, dtype, requires_grad)
 
 
 @expose(method=False, out=False)
 def triu_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
-    layout: Any = None,
+    layout: Any = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """The places of an upper triangle: a row of row numbers, a row of column numbers."""
-    return _triangle_places(np.triu_indices, row, col, offset, dtype)
+    return _triangle_places(np.triu_indices, row, col, offset, dtype, requires_grad)
 
 
 # -- diagonals ----------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ def slice_dim(x: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Tens
 
 
 @late_bound
-@expose(out=False)
+@expose(out=False, numpy_names=True)
 def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """``length`` elements of one dimension from ``start`` on."""
     if not input.ndim:
@@ -114,7 +114,7 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
 
 
 @late_bound
-@expose(out=False)
+@expose(out=False, numpy_names=True)
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """One index of one dimension, which disappears."""
     if not input.ndim:

@@ -385,23 +385,28 @@ def sum_to_type(g: Tensor, type: TensorType) -> Tensor:
 # -- shapes by name -----------------------------------------------------------------------------
 
 
-@expose(inplace=False, out=False)
-def squeeze(input: Tensor, dim: Any = None) -> Tensor:
+@expose(out=False)
+def squeeze(input: Tensor, dim: Any = None, *dims: int, axis: Any = None) -> Tensor:
     """Without singleton dimensions: all, or those named."""
+    dim = axis if dim is None else dim
     shape = input._type.shape
     rank = len(shape)
     if dim is None:
         dims = tuple(range(rank))
     else:
-        given = (dim,) if isinstance(dim, int) else tuple(dim)
+        given = (dim, *dims) if isinstance(dim, int) else tuple(dim)
         dims = normalize_dims(given, rank) if given else ()
     left = tuple([n for i, n in enumerate(shape) if n != 1 or i not in dims])
     return bind(RESHAPE, input, shape=left)  # type: ignore[no-any-return]
 
 
 @expose(out=False)
-def unsqueeze(input: Tensor, dim: int) -> Tensor:
-    """With a new singleton dimension at ``dim``."""
+def unsqueeze(input: Tensor, dim: int | None = None, *, axis: int | None = None) -> Tensor:
+    """With a new singleton dimension at ``dim``, which NumPy calls ``axis``."""
+    if dim is None:
+        if axis is None:
+            raise TypeError("unsqueeze() missing 1 required positional argument: 'dim'")
+        dim = axis
     shape = input._type.shape
     dim = normalize_dim(dim, len(shape) + 1)
     return bind(RESHAPE, input, shape=(*shape[:dim], 1, *shape[dim:]))  # type: ignore[no-any-return]
@@ -427,7 +432,7 @@ def ravel(input: Tensor) -> Tensor:
     return reshape(input, -1)
 
 
-@expose(out=False)
+@expose(out=False, numpy_names=True)
 def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
     """One dimension split into several."""
     shape = input._type.shape

@@ -392,13 +392,13 @@ def _trapezoids(name: str, y: Tensor, x: Tensor | None, dx: Any, dim: int) -> Te
     return (later + earlier) * widths / 2
 
 
-@expose("trapz", method=False, out=False)
+@expose("trapz", method=False, out=False, numpy_names=True)
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
     """The integral along a dimension by the trapezoidal rule."""
     return total(_trapezoids("trapezoid", y, x, dx, dim), dim)
 
 
-@expose(method=False, out=False)
+@expose(method=False, out=False, numpy_names=True)
 def cumulative_trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1
 ) -> Tensor:

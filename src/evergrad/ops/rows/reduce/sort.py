@@ -45,7 +45,7 @@ def sort(
     return return_types.sort(*gathered(ARGSORT, input, dim, descending=bool(descending)))
 
 
-@expose(numpy_names=True, out=False)
+@expose(numpy_names=True)
 def argsort(
     input: Tensor, dim: int = -1, descending: bool = False, stable: bool | None = False
 ) -> Tensor:

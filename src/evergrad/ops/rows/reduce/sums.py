@@ -158,9 +158,9 @@ def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any
 
 
 @expose(out=False, numpy_names=True)
-def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
+def count_nonzero(input: Tensor, dim: Any = None, *dims: int) -> Tensor:
     """How many elements are not zero."""
-    return sum(input != 0, dim)
+    return sum(input != 0, (dim, *dims) if dims else dim)
 
 
 # -- products -----------------------------------------------------------------------------------
