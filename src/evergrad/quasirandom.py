@@ -65,6 +65,10 @@ class SobolEngine:
             [0.7500, 0.2500]])
     """
 
+    seed: int | None
+    scramble: bool
+    dimension: int
+
     MAXBIT = _BITS
     MAXDIM = 1111
 
@@ -79,7 +83,7 @@ class SobolEngine:
         shift = self._scrambled() if scramble else np.zeros(dimension, np.int64)
         self.shift: Tensor = from_array(shift)
         self.quasi: Tensor = from_array(shift.copy())
-        self.num_generated = 0
+        self.num_generated: int = 0
 
     def _scrambled(self) -> Array:
         """Apply a random lower triangular matrix to the directions; gives the random shift."""

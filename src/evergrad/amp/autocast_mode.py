@@ -49,7 +49,7 @@ class autocast:  # noqa: N801 - PyTorch's spelling
         if not isinstance(device_type, str):
             raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
         self.device = device_type
-        self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
+        self.fast_dtype: dtypes.dtype = get_autocast_dtype(device_type) if dtype is None else dtype
         self._enabled = bool(enabled) and _can_be_on(device_type, self.fast_dtype)
         self._cache_enabled = _remembers.get() if cache_enabled is None else cache_enabled
         self._former: list[tuple[Autocast | None, dict[str, dtypes.dtype], bool]] = []

@@ -93,13 +93,19 @@ class FunctionNode(GraphNode):
     __slots__ = ("cls", "ctx", "in_types", "indices", "location", "parents", "types")
 
     def __init__(self, cls: type[Function], ctx: FunctionCtx | None, args: Sequence[Any]) -> None:
-        self.seq = next_sequence()
+        self.seq: int = next_sequence()
         self.hooks = None
-        self.cls = cls
+        self.cls: type[Function] = cls
         self.ctx: FunctionCtx | None = ctx
-        self.parents = tuple(current_node(a) if isinstance(a, Tensor) else None for a in args)
-        self.indices = tuple(a._index if isinstance(a, Tensor) else 0 for a in args)
-        self.in_types = tuple(a._type if isinstance(a, Tensor) else None for a in args)
+        self.parents: tuple[GraphNode | None, ...] = tuple(
+            current_node(a) if isinstance(a, Tensor) else None for a in args
+        )
+        self.indices: tuple[int, ...] = tuple(
+            a._index if isinstance(a, Tensor) else 0 for a in args
+        )
+        self.in_types: tuple[TensorType | None, ...] = tuple(
+            a._type if isinstance(a, Tensor) else None for a in args
+        )
         # One for each result, None for what is no tensor.
         self.types: tuple[TensorType | None, ...] = ()
         self.location: SourceLocation | None = user_location(2)

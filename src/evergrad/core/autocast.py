@@ -33,8 +33,8 @@ class Autocast:
     __slots__ = ("cache", "dtype")
 
     def __init__(self, dtype: dtype, cache: dict[Any, tuple[Tensor, int, Tensor]] | None) -> None:
-        self.dtype = dtype
-        self.cache = cache
+        self.dtype: dtypes.dtype = dtype
+        self.cache: dict[Any, tuple[Tensor, int, Tensor]] | None = cache
 
     def convert_arguments(
         self, policy: AutocastPolicy | None, args: tuple[Any, ...]

@@ -81,11 +81,11 @@ class PythonNumber:
         self, trace: FunctionalizingTrace, table: Expressions, value: Any, expression: Expression,
         sources: frozenset[Any],
     ) -> None:  # fmt: skip
-        self.trace = trace
-        self.table = table
-        self.value = value
-        self.expression = expression
-        self.sources = sources
+        self.trace: FunctionalizingTrace = trace
+        self.table: Expressions = table
+        self.value: Any = value
+        self.expression: Expression = expression
+        self.sources: frozenset[Any] = sources
         trace.note_number(self)
 
     @property  # type: ignore[misc]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from evergrad.datasets import files
 from evergrad.datasets.image import from_pixels
 from evergrad.datasets.vision import Transform, VisionDataset
+
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Array
 
 IMAGE_SHAPE = (3, 32, 32)
 
@@ -55,6 +58,9 @@ class CIFAR10(VisionDataset):
     The batches are looked for in ``root/cifar-10-batches-py`` and in ``root`` itself. ``data`` is
     a uint8 array (N, 32, 32, 3), ``targets`` a list of N numbers.
     """
+
+    targets: list[int]
+    data: Array
 
     base_folder = "cifar-10-batches-py"
     url = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"

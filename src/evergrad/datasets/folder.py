@@ -31,6 +31,9 @@ def find_classes(directory: str | Path) -> tuple[list[str], dict[str, int]]:
 class DatasetFolder(VisionDataset):
     """Files in folders: those with one of the ``extensions``, or those ``is_valid_file`` likes."""
 
+    class_to_idx: dict[str, int]
+    classes: list[str]
+
     def __init__(
         self,
         root: str | Path,
@@ -49,7 +52,9 @@ class DatasetFolder(VisionDataset):
         self.loader = loader
         self.extensions = extensions
         self.classes, self.class_to_idx = self.find_classes(self.root)
-        self.samples = self._find_samples(is_valid_file or self._has_extension, allow_empty)
+        self.samples: list[tuple[str, int]] = self._find_samples(
+            is_valid_file or self._has_extension, allow_empty
+        )
         self.targets: list[int] = [target for _, target in self.samples]
 
     def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:

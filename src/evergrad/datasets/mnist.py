@@ -23,6 +23,9 @@ class MNIST(VisionDataset):
     ``data`` is a uint8 tensor (N, 28, 28), ``targets`` an int64 tensor (N,).
     """
 
+    targets: Tensor
+    data: Tensor
+
     mirrors: ClassVar[list[str]] = [
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
         "http://yann.lecun.com/exdb/mnist/",

@@ -32,7 +32,9 @@ class VisionDataset(Dataset[Any]):
         self.root: Any = os.path.expanduser(root) if isinstance(root, str) else root
         self.transform = transform
         self.target_transform = target_transform
-        self.transforms = StandardTransform(transform, target_transform) if separate else transforms
+        self.transforms: Callable[[Any, Any], tuple[Any, Any]] | None = (
+            StandardTransform(transform, target_transform) if separate else transforms
+        )
 
     def transformed(self, image: Any, target: Any) -> tuple[Any, Any]:
         """An image and its label after the transforms."""

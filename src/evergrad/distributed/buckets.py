@@ -68,8 +68,8 @@ class Bucket:
     def __init__(self, index: int, numbers: list[int], parameters: Sequence[Tensor]) -> None:
         self.index = index
         self.numbers = numbers
-        self.parameters = [parameters[n] for n in numbers]
-        self.missing = len(numbers)
+        self.parameters: list[Tensor] = [parameters[n] for n in numbers]
+        self.missing: int = len(numbers)
         self.future: Any = None
 
     @cached_property

@@ -38,7 +38,9 @@ class DeviceMesh:
             raise ValueError(
                 f"{self._ranks.ndim} dimensions have {len(mesh_dim_names)} names: give one for each"
             )
-        self.mesh_dim_names = None if mesh_dim_names is None else tuple(mesh_dim_names)
+        self.mesh_dim_names: tuple[str, ...] | None = (
+            None if mesh_dim_names is None else tuple(mesh_dim_names)
+        )
         self._groups = _groups_along(self._ranks) if groups is None else groups
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from evergrad.config import DISTRIBUTED_TIMEOUT, launcher_variable
 from evergrad.distributed import mpi
@@ -18,6 +18,9 @@ from evergrad.distributed.local import LocalTransport
 from evergrad.distributed.progress import Engine, Steps
 from evergrad.distributed.work import Work, seconds
 from evergrad.extension import provides
+
+if TYPE_CHECKING:
+    from evergrad.distributed.mpi import MpiTransport
 
 
 class ReduceOp(Enum):
@@ -70,8 +73,10 @@ class ProcessGroup:
         self.backend = backend
         self.name = name
         self.group_desc = name
-        self.ranks = list(ranks)
-        self.transport = LocalTransport() if transport is None else transport
+        self.ranks: list[int] = list(ranks)
+        self.transport: LocalTransport | MpiTransport = (
+            LocalTransport() if transport is None else transport
+        )
         self.engine = engine
         self.timeout = timeout
         # Bytes of payload this process has handed to collectives, by kind.
@@ -143,7 +148,7 @@ class _Groups:
         return _world
 
 
-group = _Groups()
+group: _Groups = _Groups()
 _world: ProcessGroup | None = None
 _job: Job | None = None
 _named: dict[str, ProcessGroup] = {}

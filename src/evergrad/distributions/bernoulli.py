@@ -11,6 +11,7 @@ import evergrad
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.coins import CoinDistribution
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.exp_family import ExponentialFamily
@@ -28,8 +29,11 @@ class Bernoulli(CoinDistribution, ExponentialFamily):
         logits: its log-odds, given instead.
     """
 
-    arg_constraints: ClassVar = {"probs": constraints.unit_interval, "logits": constraints.real}
-    support = constraints.boolean
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
+    support: Constraint = constraints.boolean
     has_enumerate_support = True
     _mean_carrier_measure = 0
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.dirichlet import Dirichlet
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.exp_family import ExponentialFamily
@@ -27,11 +28,11 @@ class Beta(ExponentialFamily):
         concentration0: that of the rest, often named beta.
     """
 
-    arg_constraints: ClassVar = {
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "concentration1": constraints.positive,
         "concentration0": constraints.positive,
     }
-    support = constraints.unit_interval
+    support: Constraint = constraints.unit_interval
     has_rsample = True
 
     def __init__(

@@ -30,7 +30,7 @@ class Binomial(CoinDistribution):
         logits: its log-odds, given instead.
     """
 
-    arg_constraints: ClassVar = {
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "total_count": constraints.nonnegative_integer,
         "probs": constraints.unit_interval,
         "logits": constraints.real,

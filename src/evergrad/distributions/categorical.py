@@ -34,7 +34,10 @@ class Categorical(Distribution):
         logits: their logarithms, up to a constant, given instead.
     """
 
-    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
     has_enumerate_support = True
 
     def __init__(

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import Distribution, expandable, full_nan
 from evergrad.distributions.utils import broadcast_all
 
@@ -26,8 +27,14 @@ class Cauchy(Distribution):
         scale: half the width at half the height.
     """
 
-    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
+    scale: Tensor
+    loc: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
+    support: Constraint = constraints.real
     has_rsample = True
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:

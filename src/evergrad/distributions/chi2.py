@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.gamma import Gamma
 
@@ -22,7 +23,7 @@ class Chi2(Gamma):
         df: how many there are, the degrees of freedom.
     """
 
-    arg_constraints: ClassVar = {"df": constraints.positive}
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"df": constraints.positive}
 
     def __init__(self, df: Any, validate_args: bool | None = None) -> None:
         super().__init__(0.5 * df, 0.5, validate_args=validate_args)

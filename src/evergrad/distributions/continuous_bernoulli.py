@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.coins import CoinDistribution
 from evergrad.distributions.distribution import expandable, require_values
 from evergrad.distributions.exp_family import ExponentialFamily
@@ -29,8 +30,11 @@ class ContinuousBernoulli(CoinDistribution, ExponentialFamily):
         lims: the region around 1/2 in which Taylor series replace formulas that cancel there.
     """
 
-    arg_constraints: ClassVar = {"probs": constraints.unit_interval, "logits": constraints.real}
-    support = constraints.unit_interval
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
+    support: Constraint = constraints.unit_interval
     has_rsample = True
     _mean_carrier_measure = 0
 

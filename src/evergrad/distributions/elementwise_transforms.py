@@ -51,6 +51,8 @@ class PowerTransform(Transform):
         cache_size: how many pairs are kept.
     """
 
+    exponent: Tensor
+
     domain = constraints.positive
     codomain = constraints.positive
     bijective = True
@@ -207,7 +209,7 @@ class TanhTransform(PlainTransform):
     """``y = tanh(x)``. Its inverse is inexact near -1 and 1; a cache helps."""
 
     domain = constraints.real
-    codomain = constraints.interval(-1.0, 1.0)
+    codomain: Any = constraints.interval(-1.0, 1.0)
     bijective = True
     sign = +1
 

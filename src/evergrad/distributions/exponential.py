@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.exp_family import ExponentialFamily
 from evergrad.distributions.utils import broadcast_all
@@ -25,8 +26,10 @@ class Exponential(ExponentialFamily):
         rate: the number of events per unit of time, the inverse of the mean.
     """
 
-    arg_constraints: ClassVar = {"rate": constraints.positive}
-    support = constraints.nonnegative
+    rate: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"rate": constraints.positive}
+    support: Constraint = constraints.nonnegative
     has_rsample = True
     _mean_carrier_measure = 0
 

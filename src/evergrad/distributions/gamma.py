@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.exp_family import ExponentialFamily
 from evergrad.distributions.utils import broadcast_all
@@ -27,11 +28,14 @@ class Gamma(ExponentialFamily):
         rate: the inverse of the scale.
     """
 
-    arg_constraints: ClassVar = {
+    rate: Tensor
+    concentration: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "concentration": constraints.positive,
         "rate": constraints.positive,
     }
-    support = constraints.nonnegative
+    support: Constraint = constraints.nonnegative
     has_rsample = True
     _mean_carrier_measure = 0
 

@@ -27,7 +27,11 @@ class GeneralizedPareto(Distribution):
         concentration: the weight of the tail; negative ones make it end.
     """
 
-    arg_constraints: ClassVar = {
+    concentration: Tensor
+    scale: Tensor
+    loc: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "loc": constraints.real,
         "scale": constraints.positive,
         "concentration": constraints.real,

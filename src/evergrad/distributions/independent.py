@@ -25,7 +25,7 @@ class Independent(Distribution):
         reinterpreted_batch_ndims: how many batch dimensions count as part of the event.
     """
 
-    arg_constraints: ClassVar = {}
+    arg_constraints: ClassVar[dict[str, Constraint]] = {}
 
     def __init__(
         self,

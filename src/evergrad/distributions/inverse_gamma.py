@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.gamma import Gamma
 from evergrad.distributions.transformed_distribution import TransformedDistribution
@@ -26,11 +27,11 @@ class InverseGamma(TransformedDistribution):
         rate: its rate, the scale of its inverse.
     """
 
-    arg_constraints: ClassVar = {
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "concentration": constraints.positive,
         "rate": constraints.positive,
     }
-    support = constraints.positive
+    support: Constraint = constraints.positive
     has_rsample = True
     base_dist: Gamma
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.transformed_distribution import TransformedDistribution
 from evergrad.distributions.transforms import AffineTransform, PowerTransform
@@ -27,11 +28,14 @@ class Kumaraswamy(TransformedDistribution):
         concentration0: the exponent of what is left of 1.
     """
 
-    arg_constraints: ClassVar = {
+    concentration0: Tensor
+    concentration1: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "concentration1": constraints.positive,
         "concentration0": constraints.positive,
     }
-    support = constraints.unit_interval
+    support: Constraint = constraints.unit_interval
     has_rsample = True
 
     def __init__(

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import Distribution, expandable
 from evergrad.distributions.utils import broadcast_all
 
@@ -25,8 +26,14 @@ class Laplace(Distribution):
         scale: the mean distance.
     """
 
-    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
+    scale: Tensor
+    loc: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
+    support: Constraint = constraints.real
     has_rsample = True
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:

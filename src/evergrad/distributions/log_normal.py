@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.normal import Normal
 from evergrad.distributions.transformed_distribution import TransformedDistribution
@@ -25,8 +26,11 @@ class LogNormal(TransformedDistribution):
         scale: its standard deviation.
     """
 
-    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.positive
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
+    support: Constraint = constraints.positive
     has_rsample = True
     base_dist: Normal
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import Distribution, expandable
 from evergrad.distributions.multivariate_normal import (
     log_diagonal_sum,
@@ -52,12 +53,16 @@ class LowRankMultivariateNormal(Distribution):
         cov_diag: d, positive.
     """
 
-    arg_constraints: ClassVar = {
+    cov_diag: Tensor
+    cov_factor: Tensor
+    loc: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "loc": constraints.real_vector,
         "cov_factor": constraints.independent(constraints.real, 2),
         "cov_diag": constraints.independent(constraints.positive, 1),
     }
-    support = constraints.real_vector
+    support: Constraint = constraints.real_vector
     has_rsample = True
     _not_expanded = (
         "_unbroadcasted_cov_factor", "_unbroadcasted_cov_diag", "_capacitance_tril",

@@ -28,7 +28,7 @@ class MixtureSameFamily(Distribution):
         component_distribution: the components.
     """
 
-    arg_constraints: ClassVar = {}
+    arg_constraints: ClassVar[dict[str, Constraint]] = {}
     has_rsample = False
 
     def __init__(

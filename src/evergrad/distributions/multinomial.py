@@ -31,7 +31,10 @@ class Multinomial(VectorOfCategories):
         logits: their logarithms, up to a constant, given instead.
     """
 
-    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
     total_count: int
 
     def __init__(

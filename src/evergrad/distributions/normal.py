@@ -12,6 +12,7 @@ import evergrad
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.exp_family import ExponentialFamily
 from evergrad.distributions.utils import LOG_2PI, broadcast_all, standard_normal
@@ -28,8 +29,14 @@ class Normal(ExponentialFamily):
         scale: the standard deviation.
     """
 
-    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
+    scale: Tensor
+    loc: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
+    support: Constraint = constraints.real
     has_rsample = True
     _mean_carrier_measure = 0
 

@@ -11,6 +11,7 @@ import evergrad
 from evergrad.core.shapes import Size
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.categorical import Categorical
 from evergrad.distributions.distribution import Distribution, expandable
 from evergrad.nn.functional import one_hot
@@ -52,8 +53,11 @@ class OneHotCategorical(VectorOfCategories):
         logits: their logarithms, up to a constant, given instead.
     """
 
-    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
-    support = constraints.one_hot
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
+    support: Constraint = constraints.one_hot
     has_enumerate_support = True
 
     def __init__(

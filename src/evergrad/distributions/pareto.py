@@ -27,7 +27,13 @@ class Pareto(TransformedDistribution):
         alpha: how fast the density falls.
     """
 
-    arg_constraints: ClassVar = {"alpha": constraints.positive, "scale": constraints.positive}
+    alpha: Tensor
+    scale: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "alpha": constraints.positive,
+        "scale": constraints.positive,
+    }
 
     def __init__(self, scale: Any, alpha: Any, validate_args: bool | None = None) -> None:
         self.scale, self.alpha = broadcast_all(scale, alpha)

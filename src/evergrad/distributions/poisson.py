@@ -11,6 +11,7 @@ import evergrad
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.exp_family import ExponentialFamily
 from evergrad.distributions.utils import broadcast_all
@@ -26,8 +27,10 @@ class Poisson(ExponentialFamily):
         rate: the mean.
     """
 
-    arg_constraints: ClassVar = {"rate": constraints.nonnegative}
-    support = constraints.nonnegative_integer
+    rate: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"rate": constraints.nonnegative}
+    support: Constraint = constraints.nonnegative_integer
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
         (self.rate,) = broadcast_all(rate)

@@ -28,7 +28,7 @@ class TransformedDistribution(Distribution):
         transforms: one transform, or a list of them in the order in which they are applied.
     """
 
-    arg_constraints: ClassVar = {}
+    arg_constraints: ClassVar[dict[str, Constraint]] = {}
 
     def __init__(
         self,

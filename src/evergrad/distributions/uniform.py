@@ -26,6 +26,9 @@ class Uniform(Distribution):
         high: the upper end, which is not drawn.
     """
 
+    high: Tensor
+    low: Tensor
+
     has_rsample = True
 
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:

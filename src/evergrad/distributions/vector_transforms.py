@@ -78,7 +78,7 @@ def _log_shares_left(x: Tensor) -> Tensor:
 class LowerCholeskyTransform(PlainTransform):
     """Square matrices to lower triangular ones with a positive diagonal."""
 
-    domain = constraints.independent(constraints.real, 2)
+    domain: Any = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
 
     def _call(self, x: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class LowerCholeskyTransform(PlainTransform):
 class PositiveDefiniteTransform(PlainTransform):
     """Square matrices to positive definite ones, through their Cholesky factors."""
 
-    domain = constraints.independent(constraints.real, 2)
+    domain: Any = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite
 
     def _call(self, x: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ class Wishart(CovarianceForms, ExponentialFamily):
         scale_tril: its lower factor with a positive diagonal.
     """
 
-    support = constraints.positive_definite
+    support: Constraint = constraints.positive_definite
     has_rsample = True
     _mean_carrier_measure = 0
 
@@ -70,7 +70,7 @@ class Wishart(CovarianceForms, ExponentialFamily):
         batch = matrix.shape[:-2]
         if isinstance(df, Tensor):
             batch = Size(evergrad.broadcast_shapes(batch, df.shape))
-            self.df = df.expand(batch)
+            self.df: Tensor = df.expand(batch)
         else:
             self.df = evergrad.tensor(df, dtype=matrix.dtype)
         self._check_df(matrix.shape[-1])

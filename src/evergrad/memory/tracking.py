@@ -145,8 +145,8 @@ class Allocation:
     def __init__(
         self, nbytes: int, origin: Origin, type: str = "", born: float = 0.0, storage: Any = None
     ) -> None:
-        self.nbytes = nbytes
-        self.origin = origin
+        self.nbytes: int = nbytes
+        self.origin: Origin = origin
         self.type: str = type
         self.born: float = born
         self.died: float | None = None
@@ -241,7 +241,7 @@ class Tracker(Census):
     def __init__(self) -> None:
         super().__init__()
         self.timeline: list[Event] = []
-        self.live_at_start = LEDGER.live
+        self.live_at_start: int = LEDGER.live
 
     def __enter__(self) -> Tracker:
         self._start = time.perf_counter()

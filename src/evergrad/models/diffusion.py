@@ -105,7 +105,7 @@ class Flow(Process):
     The model predicts the velocity, picture - noise, of the line that leads through a point.
     """
 
-    samplers = ("euler",)
+    samplers: ClassVar[tuple[str, ...]] = ("euler",)
 
     def loss(
         self, model: Any, images: eg.Tensor, labels: eg.Tensor, generator: Any = None
@@ -136,7 +136,7 @@ class DDPM(Process):
     is told ``t / noise_steps``. The sampler ``ddim`` draws no more noise on the way, ``ddpm`` does.
     """
 
-    samplers = ("ddim", "ddpm")
+    samplers: ClassVar[tuple[str, ...]] = ("ddim", "ddpm")
 
     def __init__(self, noise_steps: int = 1000, unlabelled: float = 0.1) -> None:
         super().__init__(unlabelled)
@@ -145,7 +145,7 @@ class DDPM(Process):
         # As much noise in all as Ho et al. (2020) add in 1,000 steps of 0.0001 to 0.02.
         scale = 1000 / noise_steps
         added = eg.linspace(1e-4 * scale, 0.02 * scale, noise_steps, dtype=eg.float64)
-        self.kept = (1 - added.clamp(max=0.999)).cumprod(0).float()  # (noise_steps)
+        self.kept: eg.Tensor = (1 - added.clamp(max=0.999)).cumprod(0).float()  # (noise_steps)
 
     def loss(
         self, model: Any, images: eg.Tensor, labels: eg.Tensor, generator: Any = None

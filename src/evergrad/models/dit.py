@@ -58,7 +58,7 @@ class Modulation(nn.Module):
     def __init__(self, width: int, count: int) -> None:
         super().__init__()
         self.count = count
-        self.linear = nn.Linear(width, count * width)
+        self.linear: nn.Linear = nn.Linear(width, count * width)
 
     def forward(self, condition: eg.Tensor) -> tuple[eg.Tensor, ...]:  # (B, C)
         parts = self.linear(F.silu(condition))[:, None]  # (B, 1, count * C)
@@ -68,9 +68,9 @@ class Modulation(nn.Module):
 class Block(nn.Module):
     def __init__(self, config: DiTConfig) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(config.width, elementwise_affine=False)
+        self.norm1: nn.LayerNorm = nn.LayerNorm(config.width, elementwise_affine=False)
         self.attention: SelfAttention = SelfAttention(config.width, config.heads)
-        self.norm2 = nn.LayerNorm(config.width, elementwise_affine=False)
+        self.norm2: nn.LayerNorm = nn.LayerNorm(config.width, elementwise_affine=False)
         self.feed_forward: FeedForward = FeedForward(config.width)
         self.modulation: Modulation = Modulation(config.width, 6)
 
@@ -89,14 +89,14 @@ class DiT(Model):
     def __init__(self, config: DiTConfig) -> None:
         super().__init__(config)
         C, P = config.width, config.patch
-        self.embed = nn.Conv2d(config.channels, C, P, stride=P)
+        self.embed: nn.Conv2d = nn.Conv2d(config.channels, C, P, stride=P)
         self.register_buffer("places", places(config.size // P, C), persistent=False)
-        self.time = nn.Sequential(nn.Linear(C, C), nn.SiLU(), nn.Linear(C, C))
-        self.labels = nn.Embedding(config.classes + 1, C)  # the last: of no class
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.norm = nn.LayerNorm(C, elementwise_affine=False)
-        self.modulation = Modulation(C, 2)
-        self.head = nn.Linear(C, P * P * config.channels)
+        self.time: nn.Sequential = nn.Sequential(nn.Linear(C, C), nn.SiLU(), nn.Linear(C, C))
+        self.labels: nn.Embedding = nn.Embedding(config.classes + 1, C)  # the last: of no class
+        self.blocks: nn.ModuleList = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm: nn.LayerNorm = nn.LayerNorm(C, elementwise_affine=False)
+        self.modulation: Modulation = Modulation(C, 2)
+        self.head: nn.Linear = nn.Linear(C, P * P * config.channels)
         self.initialise()
 
     def initialise(self) -> None:

@@ -138,9 +138,11 @@ class Attention(nn.Module):
         self.config = config
         joint = (config.heads + 2 * config.shared_heads) * config.head_size
         has_bias = config.bias if config.qkv_bias is None else config.qkv_bias
-        self.qkv = nn.Linear(config.width, joint, bias=has_bias)
-        self.out = nn.Linear(config.heads * config.head_size, config.width, bias=config.bias)
-        self.drop = nn.Dropout(config.dropout)
+        self.qkv: nn.Linear = nn.Linear(config.width, joint, bias=has_bias)
+        self.out: nn.Linear = nn.Linear(
+            config.heads * config.head_size, config.width, bias=config.bias
+        )
+        self.drop: nn.Dropout = nn.Dropout(config.dropout)
         self.rotary: Rotary | None = Rotary(config) if config.positions == "rotary" else None
 
     def forward(
@@ -165,12 +167,14 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.widen = nn.Linear(config.width, config.hidden, bias=config.bias)
+        self.widen: nn.Linear = nn.Linear(config.width, config.hidden, bias=config.bias)
         gated = config.feed_forward == "swiglu"
         self.approximate: bool = config.feed_forward == "gelu_tanh"
-        self.gate = nn.Linear(config.width, config.hidden, bias=config.bias) if gated else None
-        self.out = nn.Linear(config.hidden, config.width, bias=config.bias)
-        self.drop = nn.Dropout(config.dropout)
+        self.gate: nn.Linear | None = (
+            nn.Linear(config.width, config.hidden, bias=config.bias) if gated else None
+        )
+        self.out: nn.Linear = nn.Linear(config.hidden, config.width, bias=config.bias)
+        self.drop: nn.Dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:  # (B, T, C)
         h = self.widen(x)  # (B, T, hidden)
@@ -183,9 +187,9 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.norm1 = make_norm(config)
+        self.norm1: nn.Module = make_norm(config)
         self.attention: Attention = Attention(config)
-        self.norm2 = make_norm(config)
+        self.norm2: nn.Module = make_norm(config)
         self.feed_forward: FeedForward = FeedForward(config)
 
     def forward(
@@ -203,13 +207,17 @@ class GPT(Model):
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__(config)
-        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.tokens: nn.Embedding = nn.Embedding(config.vocabulary, config.width)
         learned = config.positions == "learned"
-        self.positions = nn.Embedding(config.context, config.width) if learned else None
-        self.drop = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.norm = make_norm(config)
-        self.head = None if config.tie else nn.Linear(config.width, config.vocabulary, bias=False)
+        self.positions: nn.Embedding | None = (
+            nn.Embedding(config.context, config.width) if learned else None
+        )
+        self.drop: nn.Dropout = nn.Dropout(config.dropout)
+        self.blocks: nn.ModuleList = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm: nn.Module = make_norm(config)
+        self.head: nn.Linear | None = (
+            None if config.tie else nn.Linear(config.width, config.vocabulary, bias=False)
+        )
         self.initialise()
 
     def initialise(self) -> None:

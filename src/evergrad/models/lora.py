@@ -56,13 +56,20 @@ class LoRAConfig:
 class LoRALinear(nn.Linear):
     """A linear layer that is frozen, and the adapter that learns in its place."""
 
+    bias: nn.Parameter
+    weight: nn.Parameter
+
     def __init__(self, base: nn.Linear, config: LoRAConfig) -> None:
         super().__init__(base.in_features, base.out_features, bias=base.bias is not None)
         self.weight, self.bias = base.weight, base.bias
         self.scale: float = config.scale
         dtype = base.weight.dtype
-        self.lora_A = nn.Parameter(eg.empty(config.rank, base.in_features, dtype=dtype))
-        self.lora_B = nn.Parameter(eg.zeros(base.out_features, config.rank, dtype=dtype))
+        self.lora_A: nn.Parameter = nn.Parameter(
+            eg.empty(config.rank, base.in_features, dtype=dtype)
+        )
+        self.lora_B: nn.Parameter = nn.Parameter(
+            eg.zeros(base.out_features, config.rank, dtype=dtype)
+        )
         nn.init.kaiming_uniform_(self.lora_A, a=5**0.5)
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:  # (..., inputs) -> (..., outputs)

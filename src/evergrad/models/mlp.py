@@ -38,9 +38,11 @@ class MLP(Model):
     def __init__(self, config: MLPConfig) -> None:
         super().__init__(config)
         sizes = [config.inputs] + [config.width] * config.layers
-        self.hidden = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(sizes))
-        self.drop = nn.Dropout(config.dropout)
-        self.head = nn.Linear(config.width, config.classes)
+        self.hidden: nn.ModuleList = nn.ModuleList(
+            nn.Linear(before, after) for before, after in pairwise(sizes)
+        )
+        self.drop: nn.Dropout = nn.Dropout(config.dropout)
+        self.head: nn.Linear = nn.Linear(config.width, config.classes)
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:  # (B, ...)
         x = x.flatten(1)  # (B, inputs)

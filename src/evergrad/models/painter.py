@@ -57,6 +57,11 @@ class PainterConfig:
 class Residual(nn.Module):
     """Two convolutions with GroupNorm and SiLU, added to their input."""
 
+    conv2: nn.Conv2d
+    conv1: nn.Conv2d
+    norm2: nn.GroupNorm
+    norm1: nn.GroupNorm
+
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.norm1, self.norm2 = (nn.GroupNorm(8, channels) for _ in range(2))
@@ -73,12 +78,12 @@ class AutoEncoder(nn.Module):
     def __init__(self, config: PainterConfig) -> None:
         super().__init__()
         C, Z = config.channels, config.latents
-        self.encoder = nn.Sequential(
+        self.encoder: nn.Sequential = nn.Sequential(
             nn.Conv2d(3, C, 3, padding=1), Residual(C), nn.Conv2d(C, C, 3, stride=2, padding=1),
             Residual(C), nn.GroupNorm(8, C), nn.SiLU(), nn.Conv2d(C, Z, 3, padding=1),
             nn.GroupNorm(1, Z, affine=False),
         )  # fmt: skip
-        self.decoder = nn.Sequential(
+        self.decoder: nn.Sequential = nn.Sequential(
             nn.Conv2d(Z, C, 3, padding=1), Residual(C), nn.Upsample(scale_factor=2),
             nn.Conv2d(C, C, 3, padding=1), Residual(C), nn.GroupNorm(8, C), nn.SiLU(),
             nn.Conv2d(C, 3, 3, padding=1),
@@ -91,11 +96,15 @@ class AutoEncoder(nn.Module):
 class TextEncoder(nn.Module):
     """Words that look at each other, and their mean."""
 
+    norm: nn.LayerNorm
+    norm2: nn.LayerNorm
+    norm1: nn.LayerNorm
+
     def __init__(self, config: PainterConfig) -> None:
         super().__init__()
         C = config.width
-        self.words = nn.Embedding(config.words, C)
-        self.places = nn.Parameter(eg.empty(config.length, C))
+        self.words: nn.Embedding = nn.Embedding(config.words, C)
+        self.places: nn.Parameter = nn.Parameter(eg.empty(config.length, C))
         self.norm1, self.norm2, self.norm = (nn.LayerNorm(C) for _ in range(3))
         self.attention: SelfAttention = SelfAttention(C, config.heads)
         self.feed_forward: FeedForward = FeedForward(C)

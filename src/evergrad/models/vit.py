@@ -40,11 +40,11 @@ class ViTConfig:
 class Block(nn.Module):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(config.width)
+        self.norm1: nn.LayerNorm = nn.LayerNorm(config.width)
         self.attention: SelfAttention = SelfAttention(config.width, config.heads)
-        self.norm2 = nn.LayerNorm(config.width)
+        self.norm2: nn.LayerNorm = nn.LayerNorm(config.width)
         self.feed_forward: FeedForward = FeedForward(config.width)
-        self.drop = nn.Dropout(config.dropout)
+        self.drop: nn.Dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:  # (B, T, C)
         x = x + self.drop(self.attention(self.norm1(x)))
@@ -60,13 +60,13 @@ class ViT(Model):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
         C, P = config.width, config.patch
-        self.embed = nn.Conv2d(config.channels, C, P, stride=P)
-        self.summary = nn.Parameter(eg.empty(1, 1, C))
-        self.positions = nn.Parameter(eg.empty(1, config.patches + 1, C))
-        self.drop = nn.Dropout(config.dropout)
-        self.blocks = nn.Sequential(*[Block(config) for _ in range(config.layers)])
-        self.norm = nn.LayerNorm(C)
-        self.head = nn.Linear(C, config.classes)
+        self.embed: nn.Conv2d = nn.Conv2d(config.channels, C, P, stride=P)
+        self.summary: nn.Parameter = nn.Parameter(eg.empty(1, 1, C))
+        self.positions: nn.Parameter = nn.Parameter(eg.empty(1, config.patches + 1, C))
+        self.drop: nn.Dropout = nn.Dropout(config.dropout)
+        self.blocks: nn.Sequential = nn.Sequential(*[Block(config) for _ in range(config.layers)])
+        self.norm: nn.LayerNorm = nn.LayerNorm(C)
+        self.head: nn.Linear = nn.Linear(C, config.classes)
         self.initialise()
 
     def initialise(self) -> None:

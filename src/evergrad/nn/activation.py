@@ -47,6 +47,10 @@ class ReLU(_Activation):
 class RReLU(_Activation):
     """A rectifier whose negative slope is drawn anew in training."""
 
+    inplace: bool
+    upper: float
+    lower: float
+
     _fields = ("lower", "upper", "inplace")
 
     def __init__(
@@ -61,6 +65,10 @@ class RReLU(_Activation):
 
 class Hardtanh(_Activation):
     """Held between two numbers."""
+
+    inplace: bool
+    max_val: float
+    min_val: float
 
     _fields = ("min_val", "max_val", "inplace")
 
@@ -165,6 +173,9 @@ class Hardswish(_Activation):
 class ELU(_Activation):
     """``x`` above 0, ``alpha * (exp(x) - 1)`` below."""
 
+    inplace: bool
+    alpha: float
+
     _fields = ("alpha", "inplace")
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
@@ -177,6 +188,9 @@ class ELU(_Activation):
 
 class CELU(_Activation):
     """ELU with a slope that is continuous for every ``alpha``."""
+
+    inplace: bool
+    alpha: float
 
     _fields = ("alpha", "inplace")
 
@@ -259,6 +273,9 @@ class Tanhshrink(_Activation):
 class LeakyReLU(_Activation):
     """``x`` above 0, a fraction of it below."""
 
+    inplace: bool
+    negative_slope: float
+
     _fields = ("negative_slope", "inplace")
 
     def __init__(self, negative_slope: float = 1e-2, inplace: bool = False) -> None:
@@ -278,6 +295,9 @@ class LogSigmoid(_Activation):
 
 class Softplus(_Activation):
     """A smooth rectifier."""
+
+    threshold: float
+    beta: float
 
     _fields = ("beta", "threshold")
 
@@ -319,6 +339,10 @@ class PReLU(_Activation):
 
 class Threshold(_Activation):
     """``x`` above a threshold, a fixed value below."""
+
+    inplace: bool
+    value: float
+    threshold: float
 
     _fields = ("threshold", "value", "inplace")
 

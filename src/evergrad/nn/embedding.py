@@ -173,15 +173,15 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             )
         self.in_features = in_features
         self.n_classes = n_classes
-        self.cutoffs = [*bounds, n_classes]
+        self.cutoffs: list[int] = [*bounds, n_classes]
         self.div_value = div_value
         self.head_bias = head_bias
-        self.shortlist_size = bounds[0]
-        self.n_clusters = len(bounds)
-        self.head_size = self.shortlist_size + self.n_clusters
+        self.shortlist_size: int = bounds[0]
+        self.n_clusters: int = len(bounds)
+        self.head_size: int = self.shortlist_size + self.n_clusters
         factory = {"device": device, "dtype": dtype}
-        self.head = Linear(in_features, self.head_size, bias=head_bias, **factory)
-        self.tail = ModuleList()
+        self.head: Linear = Linear(in_features, self.head_size, bias=head_bias, **factory)
+        self.tail: ModuleList = ModuleList()
         for i in range(self.n_clusters):
             width = int(in_features // div_value ** (i + 1))
             size = self.cutoffs[i + 1] - self.cutoffs[i]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.nn.conv import (
     Conv1d,
@@ -23,6 +23,9 @@ from evergrad.nn.norm import (
     InstanceNorm3d,
 )
 from evergrad.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
+
+if TYPE_CHECKING:
+    from evergrad.nn.parameter import Parameter
 
 
 class LazyModuleMixin:
@@ -66,11 +69,11 @@ class LazyLinear(LazyModuleMixin, Linear):
         self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
     ) -> None:
         Module.__init__(self)
-        self.in_features = 0
+        self.in_features: int = 0
         self.out_features = out_features
         self.weight: Any = UninitializedParameter(dtype=dtype)
         if bias:
-            self.bias = UninitializedParameter(dtype=dtype)
+            self.bias: Parameter = UninitializedParameter(dtype=dtype)
         else:
             self.register_parameter("bias", None)
 

@@ -101,6 +101,10 @@ class NLLLoss2d(NLLLoss):
 class PoissonNLLLoss(_Loss):
     """The negative log-likelihood of counts."""
 
+    eps: float
+    full: bool
+    log_input: bool
+
     def __init__(
         self, log_input: bool = True, full: bool = False, size_average: bool | None = None,
         eps: float = 1e-8, reduce: bool | None = None, reduction: str = "mean",
@@ -117,6 +121,9 @@ class PoissonNLLLoss(_Loss):
 
 class GaussianNLLLoss(_Loss):
     """The negative log-likelihood of a normal distribution with predicted variance."""
+
+    eps: float
+    full: bool
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)
@@ -257,6 +264,8 @@ class MarginRankingLoss(_Loss):
 class MultiMarginLoss(_WeightedLoss):
     """A hinge loss of one right class."""
 
+    margin: float
+
     def __init__(
         self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
         size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -288,6 +297,11 @@ def _require_margin(loss: _Loss, margin: float) -> None:
 class TripletMarginLoss(_Loss):
     """An anchor closer to the positive than to the negative by a margin."""
 
+    swap: bool
+    eps: float
+    p: float
+    margin: float
+
     def __init__(
         self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
         size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -306,13 +320,16 @@ class TripletMarginLoss(_Loss):
 class TripletMarginWithDistanceLoss(_Loss):
     """The triplet loss with a distance of one's own."""
 
+    swap: bool
+    margin: float
+
     def __init__(
         self, *, distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
         margin: float = 1.0, swap: bool = False, reduction: str = "mean",
     ) -> None:  # fmt: skip
         super().__init__(reduction=reduction)
         _require_margin(self, margin)
-        self.distance_function = (
+        self.distance_function: Callable[[Tensor, Tensor], Tensor] = (
             PairwiseDistance() if distance_function is None else distance_function
         )
         self.margin, self.swap = margin, swap
@@ -346,6 +363,9 @@ class CTCLoss(_Loss):
 class CosineSimilarity(Module):
     """The cosine of the angle between vectors."""
 
+    eps: float
+    dim: int
+
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__()
         self.dim, self.eps = dim, eps
@@ -356,6 +376,10 @@ class CosineSimilarity(Module):
 
 class PairwiseDistance(Module):
     """The p-norm of the difference between vectors."""
+
+    keepdim: bool
+    eps: float
+    norm: float
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__()

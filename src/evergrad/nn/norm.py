@@ -121,19 +121,19 @@ class _BatchNorm(_RunningNorm):
 class BatchNorm1d(_BatchNorm):
     """Each channel of (N, C) or (N, C, L) normalised over the batch."""
 
-    ranks = (2, 3)
+    ranks: tuple[int, ...] = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
     """Each channel of (N, C, H, W) normalised over the batch."""
 
-    ranks = (4,)
+    ranks: tuple[int, ...] = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
     """Each channel of (N, C, D, H, W) normalised over the batch."""
 
-    ranks = (5,)
+    ranks: tuple[int, ...] = (5,)
 
 
 _sync_batch_norm: ExtensionPoint[..., Tensor] = ExtensionPoint("sync_batch_norm")
@@ -209,19 +209,19 @@ class _InstanceNorm(_RunningNorm):
 class InstanceNorm1d(_InstanceNorm):
     """Each channel of each (C, L) normalised by itself."""
 
-    ranks = (2, 3)
+    ranks: tuple[int, ...] = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
     """Each channel of each (C, H, W) normalised by itself."""
 
-    ranks = (3, 4)
+    ranks: tuple[int, ...] = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
     """Each channel of each (C, D, H, W) normalised by itself."""
 
-    ranks = (4, 5)
+    ranks: tuple[int, ...] = (4, 5)
 
 
 class LayerNorm(Module):
@@ -264,11 +264,13 @@ class RMSNorm(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        self.normalized_shape = tuple(shape)
+        self.normalized_shape: tuple[int, ...] = tuple(shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         if elementwise_affine:
-            self.weight = Parameter(empty(*self.normalized_shape, device=device, dtype=dtype))
+            self.weight: Parameter = Parameter(
+                empty(*self.normalized_shape, device=device, dtype=dtype)
+            )
         else:
             self.register_parameter("weight", None)
         self.reset_parameters()
@@ -320,6 +322,11 @@ class GroupNorm(Module):
 
 class LocalResponseNorm(Module):
     """Each channel divided by the energy of its neighbours."""
+
+    k: float
+    beta: float
+    alpha: float
+    size: int
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()

@@ -92,52 +92,61 @@ class ZeroPad3d(_ZeroPad):
 class ReflectionPad1d(_Pad):
     """The inside mirrored at the edges of the last dimension."""
 
-    dimensions, mode = 1, "reflect"
+    dimensions: int = 1
+    mode: str = "reflect"
 
 
 class ReflectionPad2d(_Pad):
     """The inside mirrored at the edges of the last two dimensions."""
 
-    dimensions, mode = 2, "reflect"
+    dimensions: int = 2
+    mode: str = "reflect"
 
 
 class ReflectionPad3d(_Pad):
     """The inside mirrored at the edges of the last three dimensions."""
 
-    dimensions, mode = 3, "reflect"
+    dimensions: int = 3
+    mode: str = "reflect"
 
 
 class ReplicationPad1d(_Pad):
     """The edge repeated outside the last dimension."""
 
-    dimensions, mode = 1, "replicate"
+    dimensions: int = 1
+    mode: str = "replicate"
 
 
 class ReplicationPad2d(_Pad):
     """The edge repeated outside the last two dimensions."""
 
-    dimensions, mode = 2, "replicate"
+    dimensions: int = 2
+    mode: str = "replicate"
 
 
 class ReplicationPad3d(_Pad):
     """The edge repeated outside the last three dimensions."""
 
-    dimensions, mode = 3, "replicate"
+    dimensions: int = 3
+    mode: str = "replicate"
 
 
 class CircularPad1d(_Pad):
     """The last dimension continued from its other end."""
 
-    dimensions, mode = 1, "circular"
+    dimensions: int = 1
+    mode: str = "circular"
 
 
 class CircularPad2d(_Pad):
     """The last two dimensions continued from their other ends."""
 
-    dimensions, mode = 2, "circular"
+    dimensions: int = 2
+    mode: str = "circular"
 
 
 class CircularPad3d(_Pad):
     """The last three dimensions continued from their other ends."""
 
-    dimensions, mode = 3, "circular"
+    dimensions: int = 3
+    mode: str = "circular"

@@ -106,7 +106,7 @@ class AvgPool1d(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
+        self.stride: Any = kernel_size if stride is None else stride
         self.padding = padding
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad

@@ -12,6 +12,9 @@ from evergrad.nn.module import Module
 class Flatten(Module):
     """Dimensions put together; by default all but the batch."""
 
+    end_dim: int
+    start_dim: int
+
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim

@@ -66,7 +66,7 @@ class TransformerEncoderLayer(_Layer):
         self.norm2: LayerNorm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
         self.dropout1: Dropout = Dropout(dropout)
         self.dropout2: Dropout = Dropout(dropout)
-        self.activation = _activation(activation)
+        self.activation: Callable[[Tensor], Tensor] = _activation(activation)
 
     def forward(
         self, src: Tensor, src_mask: Tensor | None = None,
@@ -93,7 +93,7 @@ class TransformerDecoderLayer(_Layer):
     ) -> None:  # fmt: skip
         super().__init__()
         factory = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(
+        self.self_attn: MultiheadAttention = MultiheadAttention(
             d_model, nhead, dropout=dropout, batch_first=batch_first, bias=bias, **factory
         )
         self.multihead_attn: MultiheadAttention = MultiheadAttention(
@@ -101,13 +101,13 @@ class TransformerDecoderLayer(_Layer):
         )
         self._make_feed_forward(d_model, dim_feedforward, dropout, bias, factory)
         self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
-        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
+        self.norm1: LayerNorm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
+        self.norm2: LayerNorm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
         self.norm3: LayerNorm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
+        self.dropout1: Dropout = Dropout(dropout)
+        self.dropout2: Dropout = Dropout(dropout)
         self.dropout3: Dropout = Dropout(dropout)
-        self.activation = _activation(activation)
+        self.activation: Callable[[Tensor], Tensor] = _activation(activation)
 
     def forward(
         self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,
@@ -164,7 +164,7 @@ class TransformerDecoder(Module):
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
-        self.layers = _copies(decoder_layer, num_layers)
+        self.layers: ModuleList = _copies(decoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
 
@@ -200,13 +200,13 @@ class Transformer(Module):
             norm_first, bias,
         )  # fmt: skip
         if custom_encoder is not None:
-            self.encoder = custom_encoder
+            self.encoder: Module = custom_encoder
         else:
             layer: Module = TransformerEncoderLayer(*settings, **factory)
             norm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
             self.encoder = TransformerEncoder(layer, num_encoder_layers, norm)
         if custom_decoder is not None:
-            self.decoder = custom_decoder
+            self.decoder: Module = custom_decoder
         else:
             layer = TransformerDecoderLayer(*settings, **factory)
             norm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)

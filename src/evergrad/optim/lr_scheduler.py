@@ -33,7 +33,9 @@ class ChainedScheduler(LRScheduler):
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Any = None) -> None:
         if not schedulers:
             raise ValueError("ChainedScheduler expects at least one scheduler to be chained.")
-        self.optimizer = schedulers[0].optimizer if optimizer is None else optimizer
+        self.optimizer: Optimizer | Any = (
+            schedulers[0].optimizer if optimizer is None else optimizer
+        )
         for scheduler in schedulers:
             if scheduler.optimizer is not self.optimizer:
                 raise ValueError("ChainedScheduler expects all schedulers to share an optimizer")
@@ -96,7 +98,7 @@ class SequentialLR(LRScheduler):
             )
         self._schedulers = schedulers
         self._milestones = milestones
-        self.last_epoch = last_epoch + 1
+        self.last_epoch: int = last_epoch + 1
         self.optimizer = optimizer
         for group in optimizer.param_groups:
             write_rate(group, group["initial_lr"])
@@ -150,15 +152,17 @@ class ReduceLROnPlateau(LRScheduler):
         self.threshold_mode = threshold_mode
         self.cooldown = cooldown
         self.eps = eps
-        self.min_lrs = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr] * count
-        self.last_epoch = 0
+        self.min_lrs: list[float] = (
+            list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr] * count
+        )
+        self.last_epoch: int = 0
         self._last_lr = self._present()
         self._reset()
 
     def _reset(self) -> None:
-        self.best = math.inf if self.mode == "min" else -math.inf
-        self.cooldown_counter = 0
-        self.num_bad_epochs = 0
+        self.best: float = math.inf if self.mode == "min" else -math.inf
+        self.cooldown_counter: int = 0
+        self.num_bad_epochs: int = 0
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
         """Look at a new measurement."""

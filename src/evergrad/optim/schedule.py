@@ -58,8 +58,10 @@ class LRScheduler:
                         "param 'initial_lr' is not specified in "
                         f"param_groups[{i}] when resuming an optimizer"
                     )
-        self.base_lrs = [own_rate(group["initial_lr"]) for group in optimizer.param_groups]
-        self.last_epoch = last_epoch
+        self.base_lrs: list[Any] = [
+            own_rate(group["initial_lr"]) for group in optimizer.param_groups
+        ]
+        self.last_epoch: int = last_epoch
         self._initial_step()
 
     def _initial_step(self) -> None:

@@ -49,9 +49,9 @@ class FunctionEventAvg:
     def __init__(self, key: str, input_shapes: tuple[Any, ...] = ()) -> None:
         self.key = key
         self.input_shapes = input_shapes
-        self.count = 0
-        self.cpu_time_total = 0.0
-        self.self_cpu_time_total = 0.0
+        self.count: int = 0
+        self.cpu_time_total: float = 0.0
+        self.self_cpu_time_total: float = 0.0
 
     def add(self, event: Event) -> None:
         self.count += 1

@@ -107,11 +107,15 @@ class profile:  # noqa: N801 - PyTorch's spelling
         use_cuda: bool | None = None, custom_trace_id_callback: Any = None,
         post_processing_timeout_s: float | None = None,
     ) -> None:  # fmt: skip
-        self.activities = set(activities) if activities is not None else supported_activities()
-        self.schedule = schedule or (lambda step: ProfilerAction.RECORD)
+        self.activities: set[ProfilerActivity] = (
+            set(activities) if activities is not None else supported_activities()
+        )
+        self.schedule: Callable[[int], ProfilerAction] = schedule or (
+            lambda step: ProfilerAction.RECORD
+        )
         self.on_trace_ready = on_trace_ready
         self.record_shapes = record_shapes
-        self.step_num = 0
+        self.step_num: int = 0
         self._action = ProfilerAction.NONE
         self._collector: Collector | None = None
         self._events: list[Event] = []

@@ -57,8 +57,10 @@ class Batch(Value):
         batch_shape: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         self._elements = elements
-        self.shapes = as_shapes(shapes)
-        self.batch_shape = (len(self.shapes),) if batch_shape is None else tuple(batch_shape)
+        self.shapes: tuple[Shape, ...] = as_shapes(shapes)
+        self.batch_shape: tuple[int] | tuple[int, ...] = (
+            (len(self.shapes),) if batch_shape is None else tuple(batch_shape)
+        )
         count = sum(map(math.prod, self.shapes))
         if elements.ndim != 1 or elements.numel() != count:
             raise ValueError(

@@ -225,7 +225,7 @@ class Tensor(Value):
     def __init__(self, dense: Dense) -> None:
         if not isinstance(dense, Dense):
             raise TypeError(f"ragged.Tensor(): expected a dense tensor, got {type(dense).__name__}")
-        self.dense = dense
+        self.dense: Dense = dense
 
     @property
     def elements(self) -> Dense:

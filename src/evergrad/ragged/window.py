@@ -19,7 +19,7 @@ class Window:
         if size < 1 or (stride is not None and not 1 <= stride <= size):
             raise ValueError(f"Window(): 1 <= stride <= size, got size {size} and stride {stride}")
         self.size = size
-        self.stride = size if stride is None else stride
+        self.stride: int = size if stride is None else stride
         self._held: list[Tensor] = []
         self._new = 0  # values that are in no stack yet
 

@@ -56,7 +56,7 @@ class RandomCrop(Module):
         padding_mode: str = "constant",
     ) -> None:
         super().__init__()
-        self.size = pair_of(size)
+        self.size: tuple[int, int] = pair_of(size)
         self.padding = padding
         self.pad_if_needed = pad_if_needed
         self.fill = fill
@@ -113,14 +113,14 @@ class RandomResizedCrop(Module):
         antialias: bool | None = True,
     ) -> None:
         super().__init__()
-        self.size = pair_of(size)
+        self.size: tuple[int, int] = pair_of(size)
         if not isinstance(scale, Sequence):
             raise TypeError("Scale should be a sequence")
         if not isinstance(ratio, Sequence):
             raise TypeError("Ratio should be a sequence")
         self.scale = scale
         self.ratio = ratio
-        self.interpolation = interpolation_mode(interpolation)
+        self.interpolation: InterpolationMode = interpolation_mode(interpolation)
         self.antialias = antialias
 
     @staticmethod
@@ -192,8 +192,8 @@ class RandomRotation(Module):
         fill: Any = 0,
     ) -> None:
         super().__init__()
-        self.degrees = angle_range(degrees, "degrees")
-        self.interpolation = interpolation_mode(interpolation)
+        self.degrees: list[float] = angle_range(degrees, "degrees")
+        self.interpolation: InterpolationMode = interpolation_mode(interpolation)
         self.expand = expand
         self.center = center
         self.fill = 0 if fill is None else fill
@@ -235,11 +235,13 @@ class RandomAffine(Module):
             raise ValueError("translation values should be between 0 and 1")
         if scale is not None and any(s <= 0 for s in scale):
             raise ValueError("scale values should be positive")
-        self.degrees = angle_range(degrees, "degrees")
+        self.degrees: list[float] = angle_range(degrees, "degrees")
         self.translate = translate
         self.scale = scale
-        self.shear = None if shear is None else angle_range(shear, "shear", (2, 4))
-        self.interpolation = interpolation_mode(interpolation)
+        self.shear: list[float] | None = (
+            None if shear is None else angle_range(shear, "shear", (2, 4))
+        )
+        self.interpolation: InterpolationMode = interpolation_mode(interpolation)
         self.fill = 0 if fill is None else fill
         self.center = center
 

@@ -182,7 +182,7 @@ class Resize(Module):
         if isinstance(size, Sequence) and len(size) not in (1, 2):
             raise ValueError("If size is a sequence, it should have 1 or 2 values")
         self.size = size
-        self.interpolation = interpolation_mode(interpolation)
+        self.interpolation: InterpolationMode = interpolation_mode(interpolation)
         self.max_size = max_size
         self.antialias = antialias
 
@@ -247,7 +247,7 @@ class Pad(Module):
         if not isinstance(fill, int | float | tuple | list):
             raise TypeError("Got inappropriate fill arg")
         self.padding = padding
-        self.fill = fill
+        self.fill: float | Sequence[float] = fill
         self.padding_mode = padding_mode
 
     def forward(self, img: Any) -> Any:

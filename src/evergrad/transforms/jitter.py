@@ -37,10 +37,10 @@ class ColorJitter(Module):
         hue: float | Sequence[float] = 0,
     ) -> None:
         super().__init__()
-        self.brightness = _factor_range(brightness, "brightness")
-        self.contrast = _factor_range(contrast, "contrast")
-        self.saturation = _factor_range(saturation, "saturation")
-        self.hue = _factor_range(hue, "hue", 0.0, (-0.5, 0.5))
+        self.brightness: tuple[float, float] | None = _factor_range(brightness, "brightness")
+        self.contrast: tuple[float, float] | None = _factor_range(contrast, "contrast")
+        self.saturation: tuple[float, float] | None = _factor_range(saturation, "saturation")
+        self.hue: tuple[float, float] | None = _factor_range(hue, "hue", 0.0, (-0.5, 0.5))
 
     @staticmethod
     def get_params(

@@ -6,7 +6,7 @@ Pooling to a given size is in :mod:`evergrad.ops.composite.adaptive_pool`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from evergrad.ops.rows.indexing.scatter import scatter
 from evergrad.ops.rows.movement.views import reshape
 from evergrad.ops.rows.pool.geometry import Windows, per_dim
 from evergrad.ops.rows.pool.windows import MAX_POOL, MAX_POOL_PLACES, WINDOW_SUM
-from evergrad.ops.surface.public import expose
+from evergrad.ops.surface.public import TensorFunction, expose
 
 # -- windows ------------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ def _reaching_beyond(windows: Windows) -> tuple[tuple[int, int], ...]:
 # -- the largest --------------------------------------------------------------------------------
 
 
-def _max_pool(rank: int) -> Any:
+def _max_pool(rank: int) -> Callable[..., Any]:
     def function(
         input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False, return_indices: bool = False,
@@ -113,7 +113,9 @@ def _max_pool(rank: int) -> Any:
     return expose(method=False, out=False)(autocast_policy(policy)(function))
 
 
-def _max_pool_with_indices(rank: int, plain: Any) -> Any:
+def _max_pool_with_indices(
+    rank: int, plain: Callable[..., Any]
+) -> Callable[..., tuple[Tensor, Tensor]]:
     def function(
         input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False, return_indices: bool = False,
@@ -125,13 +127,21 @@ def _max_pool_with_indices(rank: int, plain: Any) -> Any:
     return function
 
 
-max_pool1d, max_pool2d, max_pool3d = (_max_pool(rank) for rank in (1, 2, 3))
-max_pool1d_with_indices: Any = _max_pool_with_indices(1, max_pool1d)
-max_pool2d_with_indices: Any = _max_pool_with_indices(2, max_pool2d)
-max_pool3d_with_indices: Any = _max_pool_with_indices(3, max_pool3d)
+max_pool1d: Callable[..., Any] = _max_pool(1)
+max_pool2d: Callable[..., Any] = _max_pool(2)
+max_pool3d: Callable[..., Any] = _max_pool(3)
+max_pool1d_with_indices: Callable[..., tuple[Tensor, Tensor]] = _max_pool_with_indices(
+    1, max_pool1d
+)
+max_pool2d_with_indices: Callable[..., tuple[Tensor, Tensor]] = _max_pool_with_indices(
+    2, max_pool2d
+)
+max_pool3d_with_indices: Callable[..., tuple[Tensor, Tensor]] = _max_pool_with_indices(
+    3, max_pool3d
+)
 
 
-def _max_unpool(rank: int) -> Any:
+def _max_unpool(rank: int) -> TensorFunction:
     def function(
         input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
         output_size: Any = None,
@@ -190,7 +200,9 @@ def _unpooled(input: Tensor, indices: Tensor, size: Shape) -> Tensor:
     return reshape(filled, (*lead, *size))
 
 
-max_unpool1d, max_unpool2d, max_unpool3d = (_max_unpool(rank) for rank in (1, 2, 3))
+max_unpool1d: TensorFunction = _max_unpool(1)
+max_unpool2d: TensorFunction = _max_unpool(2)
+max_unpool3d: TensorFunction = _max_unpool(3)
 
 
 # -- the mean -----------------------------------------------------------------------------------

@@ -134,9 +134,13 @@ def _split_along(name: str, dim: int, least: int, doc: str) -> Callable[..., Any
     return expose(out=False)(function)
 
 
-hsplit = _split_along("hsplit", 1, 1, "Parts side by side: of columns, or of a vector.")
-vsplit = _split_along("vsplit", 0, 2, "Parts below each other: of rows.")
-dsplit = _split_along("dsplit", 2, 3, "Parts behind each other: of the third dimension.")
+hsplit: Callable[..., Any] = _split_along(
+    "hsplit", 1, 1, "Parts side by side: of columns, or of a vector."
+)
+vsplit: Callable[..., Any] = _split_along("vsplit", 0, 2, "Parts below each other: of rows.")
+dsplit: Callable[..., Any] = _split_along(
+    "dsplit", 2, 3, "Parts behind each other: of the third dimension."
+)
 
 
 @expose(out=False, numpy_names=True)

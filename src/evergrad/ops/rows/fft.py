@@ -349,12 +349,12 @@ def _in_two_dimensions(transform: Callable[..., Tensor]) -> Callable[..., Tensor
     return expose(method=False, into=FFT, numpy_names=True)(plain)
 
 
-fft2 = _in_two_dimensions(fftn)
-ifft2 = _in_two_dimensions(ifftn)
-rfft2 = _in_two_dimensions(rfftn)
-irfft2 = _in_two_dimensions(irfftn)
-hfft2 = _in_two_dimensions(hfftn)
-ihfft2 = _in_two_dimensions(ihfftn)
+fft2: Callable[..., Tensor] = _in_two_dimensions(fftn)
+ifft2: Callable[..., Tensor] = _in_two_dimensions(ifftn)
+rfft2: Callable[..., Tensor] = _in_two_dimensions(rfftn)
+irfft2: Callable[..., Tensor] = _in_two_dimensions(irfftn)
+hfft2: Callable[..., Tensor] = _in_two_dimensions(hfftn)
+ihfft2: Callable[..., Tensor] = _in_two_dimensions(ihfftn)
 
 
 # -- frequencies --------------------------------------------------------------------------------

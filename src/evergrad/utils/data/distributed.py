@@ -45,10 +45,10 @@ class DistributedSampler(Sampler[T_co]):
         self.dataset = dataset
         self.num_replicas = num_replicas
         self.rank = rank
-        self.epoch = 0
+        self.epoch: int = 0
         self.drop_last = drop_last
         self.num_samples: int = _share(len(dataset), num_replicas, drop_last)
-        self.total_size = self.num_samples * num_replicas
+        self.total_size: int = self.num_samples * num_replicas
         self.shuffle = shuffle
         self.seed = seed
 
