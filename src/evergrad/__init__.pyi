@@ -2280,7 +2280,7 @@ def kthvalue(input: _Tensor, k: _int, dim: _int = -1, keepdim: _bool = False, *,
     tensor(2.)
     """
 
-def layer_norm(input: _Tensor, normalized_shape: Any, weight: _Tensor | None = None, bias: _Tensor | None = None, eps: _float = 1e-05, cudnn_enable: _bool = True) -> _Tensor:
+def layer_norm(input: _Tensor, normalized_shape: _int | Sequence[_int], weight: _Tensor | None = None, bias: _Tensor | None = None, eps: _float = 1e-05, cudnn_enable: _bool = True) -> _Tensor:
     """Each example scaled to mean 0 and variance 1 over its last dimensions.
 
     Args:
@@ -2628,7 +2628,25 @@ def max(input: _Tensor, other: _Tensor | _complex | np.generic, *, out: _Tensor 
     (tensor([5., 7.]), tensor([1, 0]))
     """
 
-def max_pool1d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None = None, padding: str | _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, ceil_mode: _bool = False, return_indices: _bool = False) -> Any:
+@overload
+def max_pool1d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None=None, padding: _int | Sequence[_int]=0, dilation: _int | Sequence[_int]=1, ceil_mode: _bool=False, return_indices: Literal[False]=False) -> _Tensor:
+    """The largest element of each window.
+
+    Args:
+        input: (B, C, L), or without B
+
+        kernel_size: extent of the window
+        stride: distance of the windows, ``kernel_size`` by default
+        padding: border at both sides
+        dilation: distance of the window's elements
+        ceil_mode: whether windows may begin inside and end outside
+        return_indices: also where each was, for ``max_unpool1d``
+
+    >>> F.max_pool1d(eg.tensor([[[1.0, 3.0, 2.0, 4.0]]]), 2)
+    tensor([[[3., 4.]]])
+    """
+@overload
+def max_pool1d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None=None, padding: _int | Sequence[_int]=0, dilation: _int | Sequence[_int]=1, ceil_mode: _bool=False, *, return_indices: Literal[True]) -> tuple[_Tensor, _Tensor]:
     """The largest element of each window.
 
     Args:
@@ -2645,7 +2663,26 @@ def max_pool1d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int 
     tensor([[[3., 4.]]])
     """
 
-def max_pool2d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None = None, padding: str | _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, ceil_mode: _bool = False, return_indices: _bool = False) -> Any:
+@overload
+def max_pool2d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None=None, padding: _int | Sequence[_int]=0, dilation: _int | Sequence[_int]=1, ceil_mode: _bool=False, return_indices: Literal[False]=False) -> _Tensor:
+    """The largest element of each window of an image.
+
+    Args:
+        input: (B, C, H, W), or without B
+
+        kernel_size: extent of the window
+        stride: distance of the windows, ``kernel_size`` by default
+        padding: border at both sides
+        dilation: distance of the window's elements
+        ceil_mode: whether windows may begin inside and end outside
+        return_indices: also where each was, for ``max_unpool2d``
+
+    >>> F.max_pool2d(eg.arange(16.0).reshape(1, 1, 4, 4), 2)
+    tensor([[[[ 5.,  7.],
+              [13., 15.]]]])
+    """
+@overload
+def max_pool2d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None=None, padding: _int | Sequence[_int]=0, dilation: _int | Sequence[_int]=1, ceil_mode: _bool=False, *, return_indices: Literal[True]) -> tuple[_Tensor, _Tensor]:
     """The largest element of each window of an image.
 
     Args:
@@ -2663,7 +2700,15 @@ def max_pool2d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int 
               [13., 15.]]]])
     """
 
-def max_pool3d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None = None, padding: str | _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, ceil_mode: _bool = False, return_indices: _bool = False) -> Any:
+@overload
+def max_pool3d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None=None, padding: _int | Sequence[_int]=0, dilation: _int | Sequence[_int]=1, ceil_mode: _bool=False, return_indices: Literal[False]=False) -> _Tensor:
+    """The largest element of each window of a volume.
+
+    >>> F.max_pool3d(eg.ones(1, 1, 4, 4, 4), 2).shape
+    evergrad.Size([1, 1, 2, 2, 2])
+    """
+@overload
+def max_pool3d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None=None, padding: _int | Sequence[_int]=0, dilation: _int | Sequence[_int]=1, ceil_mode: _bool=False, *, return_indices: Literal[True]) -> tuple[_Tensor, _Tensor]:
     """The largest element of each window of a volume.
 
     >>> F.max_pool3d(eg.ones(1, 1, 4, 4, 4), 2).shape
@@ -3443,7 +3488,7 @@ def result_type(tensor1: Any, tensor2: Any) -> _dtype:
     evergrad.float32
     """
 
-def rms_norm(input: _Tensor, normalized_shape: Any, weight: _Tensor | None = None, eps: _float | None = None) -> _Tensor:
+def rms_norm(input: _Tensor, normalized_shape: _int | Sequence[_int], weight: _Tensor | None = None, eps: _float | None = None) -> _Tensor:
     """Each example divided by the root of its mean square over its last dimensions.
 
     Args:

@@ -80,8 +80,11 @@ def _adaptive_max_pool(rank: int) -> Callable[..., Any]:
 def _adaptive_max_pool_with_indices(
     rank: int, plain: Callable[..., Any]
 ) -> Callable[..., tuple[Tensor, Tensor]]:
-    def function(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-        return plain(input, output_size, True)
+    def function(
+        input: Tensor, output_size: Any, return_indices: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = plain(input, output_size, True)
+        return found
 
     function.__name__ = function.__qualname__ = f"adaptive_max_pool{rank}d_with_indices"
     function.__doc__ = f"``adaptive_max_pool{rank}d`` and where the largest elements stand."

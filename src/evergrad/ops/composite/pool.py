@@ -119,8 +119,11 @@ def _max_pool_with_indices(
     def function(
         input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False, return_indices: bool = False,
-    ) -> Any:  # fmt: skip
-        return plain(input, kernel_size, stride, padding, dilation, ceil_mode, True)
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        found: tuple[Tensor, Tensor] = plain(
+            input, kernel_size, stride, padding, dilation, ceil_mode, True
+        )
+        return found
 
     function.__name__ = function.__qualname__ = f"max_pool{rank}d_with_indices"
     function.__doc__ = f"``max_pool{rank}d`` and where the largest elements stand."
