@@ -153,7 +153,23 @@ class _ASMoutput(NamedTuple):
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """A softmax in two levels: frequent classes in the head, rare ones in clusters."""
+    """A softmax in two levels: frequent classes in the head, rare ones in clusters.
+
+    Args:
+        in_features: features of the input
+        n_classes: number of classes, the most frequent first
+        cutoffs: where head and clusters end
+        div_value: by what the features of each cluster are divided; default 4.0
+        head_bias: whether the head has a bias; default ``False``
+
+    Called with input (N, in_features) and targets (N), it gives ``output`` (the log probability of
+    each target) and ``loss``.
+
+    >>> layer = nn.AdaptiveLogSoftmaxWithLoss(16, 100, cutoffs=[10, 50])
+    >>> output, loss = layer(eg.ones(3, 16), eg.tensor([0, 20, 99]))
+    >>> output.shape, loss.shape, layer.log_prob(eg.ones(3, 16)).shape
+    (evergrad.Size([3]), evergrad.Size([]), evergrad.Size([3, 100]))
+    """
 
     def __init__(
         self, in_features: int, n_classes: int, cutoffs: Sequence[int], div_value: float = 4.0,

@@ -36,7 +36,18 @@ _KINDS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
 
 
 class RNNBase(Module):
-    """The settings, parameters and loop over layers that recurrent layers share."""
+    """The settings, parameters and loop over layers that recurrent layers share.
+
+    Args:
+        mode: ``"LSTM"``, ``"GRU"``, ``"RNN_TANH"`` or ``"RNN_RELU"``
+        input_size: features of each step
+        hidden_size: features of the state
+        num_layers: layers above each other; default 1
+        bias, batch_first, dropout, bidirectional, proj_size: as :class:`LSTM` has them
+
+    >>> isinstance(nn.LSTM(2, 3), nn.RNNBase), nn.LSTM(2, 3).mode
+    (True, 'LSTM')
+    """
 
     def __init__(
         self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
@@ -321,7 +332,17 @@ def _refuse_projection(proj_size: int | None) -> None:
 
 
 class RNNCellBase(Module):
-    """One step as a layer."""
+    """One step as a layer.
+
+    Args:
+        input_size: features of the input
+        hidden_size: features of the state
+        bias: whether to add one
+        num_chunks: gates: 1 for :class:`RNNCell`, 3 for :class:`GRUCell`, 4 for :class:`LSTMCell`
+
+    >>> nn.GRUCell(4, 3).weight_ih.shape
+    evergrad.Size([9, 4])
+    """
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None,
@@ -390,7 +411,19 @@ class RNNCellBase(Module):
 
 
 class RNNCell(RNNCellBase):
-    """One step of :class:`RNN`."""
+    """One step of :class:`RNN`.
+
+    Args:
+        input_size: features of the input
+        hidden_size: features of the state
+        bias: whether to add one; default ``True``
+        nonlinearity: ``"tanh"`` (default) or ``"relu"``
+
+    Called with input (N, input_size) and state (N, hidden_size), zeros if not given.
+
+    >>> nn.RNNCell(4, 3)(eg.ones(2, 4)).shape
+    evergrad.Size([2, 3])
+    """
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",

@@ -84,7 +84,15 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self-attention, attention to the encoder's output, and a feed-forward block."""
+    """Self-attention, attention to the encoder's output, and a feed-forward block.
+
+    The arguments are those of :class:`TransformerEncoderLayer`. Called with ``tgt`` (T, N, E) and
+    ``memory`` (S, N, E), and masks for both.
+
+    >>> layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+    >>> layer(eg.ones(3, 4, 8), eg.ones(3, 5, 8)).shape
+    evergrad.Size([3, 4, 8])
+    """
 
     def __init__(
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
@@ -160,7 +168,17 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """Several decoder layers, each a copy of the given one."""
+    """Several decoder layers, each a copy of the given one.
+
+    Args:
+        decoder_layer: a :class:`TransformerDecoderLayer`
+        num_layers: how many
+        norm: a module that is called last; default none
+
+    >>> layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+    >>> nn.TransformerDecoder(layer, 2)(eg.ones(3, 4, 8), eg.ones(3, 5, 8)).shape
+    evergrad.Size([3, 4, 8])
+    """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
@@ -184,7 +202,25 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder and a decoder."""
+    """An encoder and a decoder.
+
+    Args:
+        d_model: features; default 512
+        nhead: heads; default 8
+        num_encoder_layers, num_decoder_layers: default 6
+        dim_feedforward: features within the feed-forward blocks; default 2048
+        dropout: default 0.1
+        activation: ``"relu"`` (default), ``"gelu"`` or a function
+        custom_encoder, custom_decoder: modules in their place
+        layer_norm_eps: default 1e-5
+        batch_first: (N, T, E) in place of (T, N, E); default ``False``
+        norm_first: norms before the blocks in place of after them; default ``False``
+        bias: whether linear layers and norms have one; default ``True``
+
+    >>> model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+    >>> model(eg.ones(3, 5, 8), eg.ones(3, 4, 8)).shape
+    evergrad.Size([3, 4, 8])
+    """
 
     def __init__(
         self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6,
