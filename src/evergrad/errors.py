@@ -58,7 +58,14 @@ class SteadyStateError(RuntimeError):
 
 
 class LinAlgError(RuntimeError):
-    """A matrix without the factorization: singular, or not positive-definite."""
+    """A matrix without the factorization: singular, or not positive-definite.
+
+    >>> try:
+    ...     eg.linalg.inv(eg.zeros(2, 2))
+    ... except eg.linalg.LinAlgError:
+    ...     print("singular")
+    singular
+    """
 
 
 class FileFormatError(pickle.UnpicklingError, RuntimeError):

@@ -35,7 +35,26 @@ _as_equation: ExtensionPoint[..., Any] = ExtensionPoint("function_equation")
 
 
 class FunctionCtx:
-    """What ``forward`` hands to ``backward``. Any attribute may be set on it."""
+    """What ``forward`` hands to ``backward``. Any attribute may be set on it.
+
+    ``save_for_backward(*tensors)`` keeps tensors, ``saved_tensors`` gives them back,
+    ``needs_input_grad`` says which inputs need a gradient, ``mark_dirty`` and
+    ``mark_non_differentiable`` tell about results.
+
+    >>> class Scale(eg.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x, factor):
+    ...         ctx.factor = factor
+    ...         return x * factor
+    ...
+    ...     @staticmethod
+    ...     def backward(ctx, grad):
+    ...         return grad * ctx.factor, None
+    >>> x = eg.tensor([1.0, 2.0], requires_grad=True)
+    >>> Scale.apply(x, 3).sum().backward()
+    >>> x.grad
+    tensor([3., 3.])
+    """
 
     needs_input_grad: tuple[bool, ...]
 
@@ -189,7 +208,23 @@ builtin_type = type
 
 class Function:
     """Subclass it with static ``forward`` and ``backward`` (and ``jvp``, ``vmap``), then call
-    ``apply``."""
+    ``apply``.
+
+    >>> class Square(eg.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x
+    ...
+    ...     @staticmethod
+    ...     def backward(ctx, grad):
+    ...         (x,) = ctx.saved_tensors
+    ...         return 2 * x * grad
+    >>> x = eg.tensor([1.0, 2.0], requires_grad=True)
+    >>> Square.apply(x).sum().backward()
+    >>> x.grad
+    tensor([2., 4.])
+    """
 
     generate_vmap_rule = False
 
@@ -377,7 +412,23 @@ def _entry(tensor: Tensor, source: str, index: int) -> Callable[[Any], Tensor]:
 
 
 def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """For a ``backward`` that is not itself differentiable: its second use is an error."""
+    """For a ``backward`` that is not itself differentiable: its second use is an error.
+
+    >>> class Square(eg.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x
+    ...
+    ...     @staticmethod
+    ...     @eg.autograd.function.once_differentiable
+    ...     def backward(ctx, grad):
+    ...         return 2 * ctx.saved_tensors[0] * grad
+    >>> x = eg.tensor([1.0, 2.0], requires_grad=True)
+    >>> Square.apply(x).sum().backward()
+    >>> x.grad
+    tensor([2., 4.])
+    """
 
     @functools.wraps(function)
     def wrapper(ctx: Any, *args: Any) -> Any:

@@ -27,6 +27,12 @@ class Bernoulli(CoinDistribution, ExponentialFamily):
     Args:
         probs: the probability of 1.
         logits: its log-odds, given instead.
+
+    >>> d = eg.distributions.Bernoulli(probs=eg.tensor([0.25, 0.5]))
+    >>> d.mean, d.variance
+    (tensor([0.2500, 0.5000]), tensor([0.1875, 0.2500]))
+    >>> d.log_prob(eg.tensor([1.0, 0.0]))
+    tensor([-1.3863, -0.6931])
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

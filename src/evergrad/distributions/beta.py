@@ -26,6 +26,12 @@ class Beta(ExponentialFamily):
     Args:
         concentration1: the concentration of the share itself, often named alpha.
         concentration0: that of the rest, often named beta.
+
+    >>> d = eg.distributions.Beta(eg.tensor(2.0), eg.tensor(3.0))
+    >>> d.mean, d.variance
+    (tensor(0.4000), tensor(0.0400))
+    >>> d.log_prob(eg.tensor(0.5))
+    tensor(0.4055)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

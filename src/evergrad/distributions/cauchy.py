@@ -25,6 +25,12 @@ class Cauchy(Distribution):
     Args:
         loc: the median.
         scale: half the width at half the height.
+
+    >>> d = eg.distributions.Cauchy(eg.tensor(0.0), eg.tensor(1.0))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-1.8379)
+    >>> d.cdf(eg.tensor(1.0))
+    tensor(0.7500)
     """
 
     scale: Tensor

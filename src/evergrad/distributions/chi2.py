@@ -21,6 +21,12 @@ class Chi2(Gamma):
 
     Args:
         df: how many there are, the degrees of freedom.
+
+    >>> d = eg.distributions.Chi2(eg.tensor(4.0))
+    >>> d.mean, d.variance
+    (tensor(4.), tensor(8.))
+    >>> d.log_prob(eg.tensor(2.0))
+    tensor(-1.6931)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"df": constraints.positive}

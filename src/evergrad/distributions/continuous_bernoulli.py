@@ -28,6 +28,12 @@ class ContinuousBernoulli(CoinDistribution, ExponentialFamily):
         probs: p.
         logits: its log-odds, given instead.
         lims: the region around 1/2 in which Taylor series replace formulas that cancel there.
+
+    >>> d = eg.distributions.ContinuousBernoulli(probs=eg.tensor(0.25))
+    >>> d.mean
+    tensor(0.4102)
+    >>> d.log_prob(eg.tensor(0.5))
+    tensor(-0.0498)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

@@ -25,6 +25,12 @@ class Dirichlet(ExponentialFamily):
 
     Args:
         concentration: of each share, in the last dimension; often named alpha.
+
+    >>> d = eg.distributions.Dirichlet(eg.tensor([1.0, 2.0]))
+    >>> d.mean, d.sample().sum()
+    (tensor([0.3333, 0.6667]), tensor(1.))
+    >>> d.log_prob(eg.tensor([0.25, 0.75]))
+    tensor(0.4055)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

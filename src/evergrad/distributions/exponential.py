@@ -24,6 +24,12 @@ class Exponential(ExponentialFamily):
 
     Args:
         rate: the number of events per unit of time, the inverse of the mean.
+
+    >>> d = eg.distributions.Exponential(eg.tensor(2.0))
+    >>> d.mean, d.variance
+    (tensor(0.5000), tensor(0.2500))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-1.3069)
     """
 
     rate: Tensor

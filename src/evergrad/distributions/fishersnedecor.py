@@ -25,6 +25,12 @@ class FisherSnedecor(Distribution):
     Args:
         df1: the degrees of freedom above.
         df2: the degrees of freedom below.
+
+    >>> d = eg.distributions.FisherSnedecor(eg.tensor(4.0), eg.tensor(6.0))
+    >>> d.mean
+    tensor(1.5000)
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-0.8802)
     """
 
     df2: Tensor

@@ -26,6 +26,12 @@ class Gamma(ExponentialFamily):
     Args:
         concentration: the shape.
         rate: the inverse of the scale.
+
+    >>> d = eg.distributions.Gamma(eg.tensor(2.0), eg.tensor(4.0))
+    >>> d.mean, d.variance
+    (tensor(0.5000), tensor(0.1250))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-1.2274)
     """
 
     rate: Tensor

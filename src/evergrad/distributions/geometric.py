@@ -27,6 +27,12 @@ class Geometric(CoinDistribution):
     Args:
         probs: the probability of success.
         logits: its log-odds, given instead.
+
+    >>> d = eg.distributions.Geometric(eg.tensor(0.25))
+    >>> d.mean, d.variance
+    (tensor(3.), tensor(12.))
+    >>> d.log_prob(eg.tensor(2.0))
+    tensor(-1.9617)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

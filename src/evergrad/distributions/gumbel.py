@@ -27,6 +27,12 @@ class Gumbel(TransformedDistribution):
     Args:
         loc: the most likely number.
         scale: the width.
+
+    >>> d = eg.distributions.Gumbel(eg.tensor(0.0), eg.tensor(1.0))
+    >>> d.mean, d.variance
+    (tensor(0.5772), tensor(1.6449))
+    >>> d.log_prob(eg.tensor(0.0))
+    tensor(-1.)
     """
 
     scale: Tensor

@@ -25,6 +25,12 @@ class InverseGamma(TransformedDistribution):
     Args:
         concentration: the shape of the gamma distribution.
         rate: its rate, the scale of its inverse.
+
+    >>> d = eg.distributions.InverseGamma(eg.tensor(3.0), eg.tensor(2.0))
+    >>> d.mean, d.variance
+    (tensor(1.), tensor(1.))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-0.6137)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

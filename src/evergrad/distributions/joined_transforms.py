@@ -54,6 +54,10 @@ class CatTransform(_JoinedTransform):
         dim: the dimension.
         lengths: the extent of each part, 1 if not given.
         cache_size: how many pairs each transform keeps.
+
+    >>> parts = [eg.distributions.ExpTransform(), eg.distributions.AffineTransform(0.0, 2.0)]
+    >>> eg.distributions.CatTransform(parts)(eg.tensor([0.0, 3.0]))
+    tensor([1., 6.])
     """
 
     def __init__(
@@ -117,6 +121,10 @@ class StackTransform(_JoinedTransform):
         tseq: a transform for each slice.
         dim: the dimension.
         cache_size: how many pairs each transform keeps.
+
+    >>> parts = [eg.distributions.ExpTransform(), eg.distributions.AffineTransform(0.0, 2.0)]
+    >>> eg.distributions.StackTransform(parts)(eg.tensor([0.0, 3.0]))
+    tensor([1., 6.])
     """
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:

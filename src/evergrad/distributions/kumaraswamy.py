@@ -26,6 +26,12 @@ class Kumaraswamy(TransformedDistribution):
     Args:
         concentration1: the exponent of the number.
         concentration0: the exponent of what is left of 1.
+
+    >>> d = eg.distributions.Kumaraswamy(eg.tensor(2.0), eg.tensor(2.0))
+    >>> d.mean
+    tensor(0.5333)
+    >>> d.log_prob(eg.tensor(0.5))
+    tensor(0.4055)
     """
 
     concentration0: Tensor

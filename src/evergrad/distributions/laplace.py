@@ -24,6 +24,12 @@ class Laplace(Distribution):
     Args:
         loc: the middle.
         scale: the mean distance.
+
+    >>> d = eg.distributions.Laplace(eg.tensor(0.0), eg.tensor(1.0))
+    >>> d.mean, d.variance
+    (tensor(0.), tensor(2.))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-1.6931)
     """
 
     scale: Tensor

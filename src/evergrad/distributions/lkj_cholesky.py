@@ -28,6 +28,11 @@ class LKJCholesky(Distribution):
         dim: how many rows the matrices have.
         concentration: 1 for a uniform density of correlation matrices; larger ones prefer weak
             correlations.
+
+    >>> d = eg.distributions.LKJCholesky(3)
+    >>> L = d.sample()
+    >>> eg.allclose((L @ L.T).diagonal(), eg.ones(3))
+    True
     """
 
     concentration: Tensor

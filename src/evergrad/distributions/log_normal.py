@@ -24,6 +24,12 @@ class LogNormal(TransformedDistribution):
     Args:
         loc: the mean of the logarithm.
         scale: its standard deviation.
+
+    >>> d = eg.distributions.LogNormal(eg.tensor(0.0), eg.tensor(1.0))
+    >>> d.mean, d.variance
+    (tensor(1.6487), tensor(4.6708))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-0.9189)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

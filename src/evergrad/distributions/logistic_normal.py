@@ -24,6 +24,12 @@ class LogisticNormal(TransformedDistribution):
     Args:
         loc: the means of the normal numbers.
         scale: their standard deviations.
+
+    >>> d = eg.distributions.LogisticNormal(eg.zeros(2), eg.ones(2))
+    >>> d.event_shape
+    evergrad.Size([3])
+    >>> eg.allclose(d.sample().sum(), eg.tensor(1.0))
+    True
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

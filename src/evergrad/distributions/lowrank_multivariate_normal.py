@@ -51,6 +51,13 @@ class LowRankMultivariateNormal(Distribution):
         loc: the mean.
         cov_factor: W, with as many rows as the vector has elements.
         cov_diag: d, positive.
+
+    >>> d = eg.distributions.LowRankMultivariateNormal(eg.zeros(2), eg.ones(2, 1), eg.ones(2))
+    >>> d.covariance_matrix
+    tensor([[2., 1.],
+            [1., 2.]])
+    >>> d.log_prob(eg.tensor([0.0, 0.0]))
+    tensor(-2.3872)
     """
 
     cov_diag: Tensor

@@ -99,6 +99,12 @@ class MultivariateNormal(CovarianceForms):
         covariance_matrix: positive definite.
         precision_matrix: the inverse of the covariance.
         scale_tril: its lower factor with a positive diagonal, the cheapest.
+
+    >>> d = eg.distributions.MultivariateNormal(eg.zeros(2), covariance_matrix=eg.eye(2))
+    >>> d.sample((3,)).shape
+    evergrad.Size([3, 2])
+    >>> d.log_prob(eg.tensor([0.0, 0.0]))
+    tensor(-1.8379)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

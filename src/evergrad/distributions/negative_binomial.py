@@ -29,6 +29,12 @@ class NegativeBinomial(CoinDistribution):
         total_count: the number of failures that end it; need not be whole.
         probs: the probability that a trial succeeds.
         logits: its log-odds, given instead.
+
+    >>> d = eg.distributions.NegativeBinomial(3, probs=eg.tensor(0.5))
+    >>> d.mean, d.variance
+    (tensor(3.), tensor(6.))
+    >>> d.log_prob(eg.tensor(2.0))
+    tensor(-1.6740)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

@@ -27,6 +27,12 @@ class Normal(ExponentialFamily):
     Args:
         loc: the mean.
         scale: the standard deviation.
+
+    >>> d = eg.distributions.Normal(eg.tensor([0.0, 1.0]), eg.tensor(2.0))
+    >>> d.sample((3,)).shape, d.entropy()
+    (evergrad.Size([3, 2]), tensor([2.1121, 2.1121]))
+    >>> d.log_prob(eg.tensor([0.0, 0.0]))
+    tensor([-1.6121, -1.7371])
     """
 
     scale: Tensor

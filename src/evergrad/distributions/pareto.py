@@ -25,6 +25,12 @@ class Pareto(TransformedDistribution):
     Args:
         scale: the smallest number.
         alpha: how fast the density falls.
+
+    >>> d = eg.distributions.Pareto(eg.tensor(1.0), eg.tensor(3.0))
+    >>> d.mean, d.variance
+    (tensor(1.5000), tensor(0.7500))
+    >>> d.log_prob(eg.tensor(2.0))
+    tensor(-1.6740)
     """
 
     alpha: Tensor

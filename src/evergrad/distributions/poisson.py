@@ -25,6 +25,12 @@ class Poisson(ExponentialFamily):
 
     Args:
         rate: the mean.
+
+    >>> d = eg.distributions.Poisson(eg.tensor(2.0))
+    >>> d.mean, d.variance
+    (tensor(2.), tensor(2.))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-1.3069)
     """
 
     rate: Tensor

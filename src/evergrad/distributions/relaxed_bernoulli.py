@@ -71,6 +71,12 @@ class RelaxedBernoulli(TransformedDistribution):
         temperature: how far draws are from 0 and 1; they get closer as it falls.
         probs: the probability of 1.
         logits: its log-odds, given instead.
+
+    >>> d = eg.distributions.RelaxedBernoulli(eg.tensor(0.5), probs=eg.tensor(0.5))
+    >>> bool(0 <= d.rsample() <= 1)
+    True
+    >>> d.log_prob(eg.tensor(0.5))
+    tensor(-0.6931)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

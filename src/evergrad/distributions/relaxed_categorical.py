@@ -77,6 +77,12 @@ class RelaxedOneHotCategorical(TransformedDistribution):
         temperature: how far draws are from one-hot vectors; they get closer as it falls.
         probs: weights in the last dimension, which are divided by their sum.
         logits: their logarithms, up to a constant, given instead.
+
+    >>> d = eg.distributions.RelaxedOneHotCategorical(eg.tensor(0.5), probs=eg.tensor([0.5, 0.5]))
+    >>> eg.allclose(d.rsample().sum(), eg.tensor(1.0))
+    True
+    >>> d.log_prob(eg.tensor([0.5, 0.5]))
+    tensor(-0.6931)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

@@ -27,6 +27,12 @@ class StudentT(Distribution):
         df: the degrees of freedom of the estimate.
         loc: the middle.
         scale: the width.
+
+    >>> d = eg.distributions.StudentT(eg.tensor(4.0))
+    >>> d.mean, d.variance
+    (tensor(0.), tensor(2.))
+    >>> d.log_prob(eg.tensor(0.0))
+    tensor(-0.9808)
     """
 
     scale: Tensor

@@ -27,6 +27,12 @@ class VonMises(Distribution):
     Args:
         loc: the mean angle.
         concentration: how close angles are to it.
+
+    >>> d = eg.distributions.VonMises(eg.tensor(0.0), eg.tensor(2.0))
+    >>> d.mean, d.variance
+    (tensor(0.), tensor(0.3022))
+    >>> d.log_prob(eg.tensor(0.5))
+    tensor(-0.9067)
     """
 
     concentration: Tensor

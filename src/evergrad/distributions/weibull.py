@@ -26,6 +26,12 @@ class Weibull(TransformedDistribution):
     Args:
         scale: what the power is multiplied with.
         concentration: the inverse of the exponent.
+
+    >>> d = eg.distributions.Weibull(eg.tensor(1.0), eg.tensor(2.0))
+    >>> d.mean, d.variance
+    (tensor(0.8862), tensor(0.2146))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-0.3069)
     """
 
     concentration: Tensor

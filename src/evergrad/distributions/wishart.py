@@ -40,6 +40,11 @@ class Wishart(CovarianceForms, ExponentialFamily):
         covariance_matrix: of the vectors, positive definite.
         precision_matrix: the inverse of the covariance.
         scale_tril: its lower factor with a positive diagonal.
+
+    >>> d = eg.distributions.Wishart(eg.tensor(3.0), covariance_matrix=eg.eye(2))
+    >>> d.mean, d.sample().shape
+    (tensor([[3., 0.],
+            [0., 3.]]), evergrad.Size([2, 2]))
     """
 
     support: Constraint = constraints.positive_definite

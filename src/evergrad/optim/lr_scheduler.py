@@ -28,7 +28,21 @@ _LRScheduler = LRScheduler
 
 
 class ChainedScheduler(LRScheduler):
-    """Several schedules that all act at every step."""
+    """Several schedules that all act at every step.
+
+    Args:
+        schedulers: schedules of one optimizer
+        optimizer: default that of the first
+
+    >>> optimizer = optim.SGD([nn.Parameter(eg.ones(1))], lr=1.0)
+    >>> halve = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    >>> step = optim.lr_scheduler.StepLR(optimizer, 1, 0.1)
+    >>> chained = optim.lr_scheduler.ChainedScheduler([halve, step])
+    >>> optimizer.step()
+    >>> chained.step()
+    >>> chained.get_last_lr()
+    [0.05]
+    """
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Any = None) -> None:
         if not schedulers:
@@ -79,7 +93,23 @@ def _take_back_first_step(scheduler: LRScheduler) -> None:
 
 
 class SequentialLR(LRScheduler):
-    """One schedule after the other, changing at the milestones."""
+    """One schedule after the other, changing at the milestones.
+
+    Args:
+        optimizer: the optimizer whose rates are set
+        schedulers: the schedules
+        milestones: the steps at which the next one begins, one fewer
+        last_epoch: the step to go on from; default -1, the start
+
+    >>> optimizer = optim.SGD([nn.Parameter(eg.ones(1))], lr=1.0)
+    >>> warm = optim.lr_scheduler.ConstantLR(optimizer, 0.5, total_iters=10)
+    >>> decay = optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    >>> schedule = optim.lr_scheduler.SequentialLR(optimizer, [warm, decay], milestones=[1])
+    >>> optimizer.step()
+    >>> schedule.step()
+    >>> schedule.get_last_lr()
+    [1.0]
+    """
 
     def __init__(
         self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int],
@@ -128,7 +158,26 @@ class SequentialLR(LRScheduler):
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """Times ``factor`` when a measured value has stopped improving."""
+    """Times ``factor`` when a measured value has stopped improving.
+
+    Args:
+        optimizer: the optimizer whose rates are set
+        mode: ``"min"`` (default) if the value should fall, ``"max"`` if it should rise
+        factor: default 0.1
+        patience: steps without improvement that are waited for; default 10
+        threshold: what counts as improvement; default 1e-4
+        threshold_mode: ``"rel"`` (default) or ``"abs"``
+        cooldown: steps to wait after a change; default 0
+        min_lr: the least rate; default 0
+        eps: the least change; default 1e-8
+
+    >>> optimizer = optim.SGD([nn.Parameter(eg.ones(1))], lr=1.0)
+    >>> schedule = optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+    >>> for loss in (3.0, 2.0, 2.0):
+    ...     schedule.step(loss)
+    >>> optimizer.param_groups[0]["lr"]
+    0.1
+    """
 
     def __init__(
         self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,

@@ -41,7 +41,22 @@ def for_each_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
 
 
 class LRScheduler:
-    """Base of all schedules: counts steps and writes what :meth:`get_lr` gives."""
+    """Base of all schedules: counts steps and writes what :meth:`get_lr` gives.
+
+    Args:
+        optimizer: the optimizer whose rates are set
+        last_epoch: the step to go on from; default -1, the start
+
+    >>> optimizer = optim.SGD([nn.Parameter(eg.ones(1))], lr=1.0)
+    >>> class Inverse(optim.lr_scheduler.LRScheduler):
+    ...     def get_lr(self):
+    ...         return [lr / (1 + self.last_epoch) for lr in self.base_lrs]
+    >>> schedule = Inverse(optimizer)
+    >>> optimizer.step()
+    >>> schedule.step()
+    >>> schedule.get_last_lr()
+    [0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):

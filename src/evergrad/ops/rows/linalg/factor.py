@@ -119,7 +119,19 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
 @expose(method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
-    """The factor, or NaN, and the order of the first leading minor that is not positive (or 0)."""
+    """The factor, or NaN, and the order of the first leading minor that is not positive (or 0).
+
+    Args:
+        input: symmetric or Hermitian matrices (*, n, n)
+        upper: give the upper factor; default ``False``
+        check_errors: raise for a failure in place of reporting it; default ``False``
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> L, info = eg.linalg.cholesky_ex(A)
+    >>> eg.allclose(L @ L.T, A), info
+    (True, tensor(0, dtype=evergrad.int32))
+    """
     check_square("linalg.cholesky", input)
     found = bind(CHOLESKY, input, is_upper=bool(upper), check=bool(check_errors))
     return return_types.linalg_cholesky_ex(*found)
@@ -362,7 +374,19 @@ ORMQR = opaque(
 @expose(method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def householder_product(input: Tensor, tau: Tensor) -> Tensor:
-    """The first columns of the product of reflections whose vectors stand below a diagonal."""
+    """The first columns of the product of reflections whose vectors stand below a diagonal.
+
+    Args:
+        input: (*, m, n) with n <= m, vectors below the diagonal, as ``geqrf`` gives them
+        tau: (*, k) factors of the reflections
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> a, tau = eg.geqrf(A)
+    >>> Q = eg.linalg.householder_product(a, tau)
+    >>> eg.allclose(Q.T @ Q, eg.eye(2), atol=1e-6)
+    True
+    """
     name = "linalg.householder_product"
     check_rank(name, input, "input")
     check_floating(name, input)
