@@ -89,8 +89,8 @@ def functional_call(
         tie_weights: whether tied parameters follow; default ``True``
         strict: whether all names must be there; default ``False``
 
-    >>> layer = nn.Linear(1, 1)
-    >>> eg.func.functional_call(layer, {"weight": eg.tensor([[2.0]]), "bias": eg.ones(1)}, eg.ones(1))
+    >>> layer, given = nn.Linear(1, 1), {"weight": eg.tensor([[2.0]]), "bias": eg.ones(1)}
+    >>> eg.func.functional_call(layer, given, eg.ones(1))
     tensor([3.])
     """
     given: dict[str, Tensor] = {}

@@ -138,7 +138,13 @@ def _local(frame: FrameType, name: str) -> Any:
 
 
 class Allocation:
-    """One buffer: its size and type, its allocation site, and its lifetime (in seconds)."""
+    """One buffer: its size and type, its allocation site, and its lifetime (in seconds).
+
+    >>> with eg.memory.track() as tracker:
+    ...     x = eg.ones(1000)
+    >>> tracker.top(1)[0].nbytes
+    4000
+    """
 
     __slots__ = ("_category", "_storage", "born", "died", "nbytes", "origin", "type")
 
@@ -217,7 +223,13 @@ class Census:
 class Event(NamedTuple):
     """One change. ``kind`` is ``alloc`` or ``free`` (a storage), ``hold`` (more or less memory of
     pending cotangents) or ``scratch`` (memory that a vjp used while it ran, released already).
-    ``live`` includes that scratch."""
+    ``live`` includes that scratch.
+
+    >>> with eg.memory.track() as tracker:
+    ...     x = eg.ones(1000)
+    >>> tracker.timeline[0].kind, tracker.timeline[0].nbytes
+    ('alloc', 4000)
+    """
 
     seconds: float
     kind: str
@@ -228,7 +240,13 @@ class Event(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """The memory of one op or line: bytes live at the peak, bytes and buffers allocated in all."""
+    """The memory of one op or line: bytes live at the peak, bytes and buffers allocated in all.
+
+    >>> with eg.memory.track() as tracker:
+    ...     x = eg.ones(1000)
+    >>> list(tracker.by_op().values())[0].allocated
+    4000
+    """
 
     at_peak: int
     allocated: int
@@ -236,7 +254,13 @@ class Usage(NamedTuple):
 
 
 class Tracker(Census):
-    """Records every allocation and release of all threads inside its ``with`` block."""
+    """Records every allocation and release of all threads inside its ``with`` block.
+
+    >>> with eg.memory.track() as tracker:
+    ...     x = eg.ones(1000)
+    >>> len(tracker.timeline) > 0, len(tracker.top(3)) > 0
+    (True, True)
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -355,5 +379,11 @@ def _bytes_by(key: Callable[[Origin], str], entries: Iterable[Allocation]) -> di
 
 
 def track() -> Tracker:
-    """``with memory.track() as tracker: ...``: record every allocation and every release."""
+    """``with memory.track() as tracker: ...``: record every allocation and every release.
+
+    >>> with eg.memory.track() as tracker:
+    ...     x = eg.ones(1000)
+    >>> tracker.peak >= 4000
+    True
+    """
     return Tracker()

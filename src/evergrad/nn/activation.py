@@ -48,7 +48,8 @@ class RReLU(_Activation):
     """A rectifier whose negative slope is drawn anew in training.
 
     Args:
-        lower, upper: the slope is drawn between them; defaults 1/8 and 1/3. ``eval()`` uses their mean
+        lower, upper: the slope is drawn between them; 1/8 and 1/3 by default. ``eval()``
+            uses their mean
         inplace: write the result to the input; default ``False``
 
     >>> x = eg.tensor([-2.0, -0.25, 0.5, 8.0])

@@ -437,7 +437,9 @@ class TripletMarginWithDistanceLoss(_Loss):
         swap: use the smaller of ``d(a, n)`` and ``d(p, n)``; default ``False``
         reduction: ``"mean"`` (default), ``"sum"`` or ``"none"``
 
-    >>> loss = nn.TripletMarginWithDistanceLoss(distance_function=lambda a, b: (a - b).abs().sum(-1))
+    >>> loss = nn.TripletMarginWithDistanceLoss(
+    ...     distance_function=lambda a, b: (a - b).abs().sum(-1)
+    ... )
     >>> loss(eg.zeros(1, 2), eg.ones(1, 2), eg.zeros(1, 2))
     tensor(3.)
     """

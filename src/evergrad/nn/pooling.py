@@ -334,7 +334,8 @@ class AdaptiveAvgPool3d(_AdaptiveAvgPool):
     """Means over as many windows as the output has places.
 
     Args:
-        output_size: extents (D, H, W) of the result, one number for all; ``None`` keeps that of the input
+        output_size: extents (D, H, W) of the result, one number for all; ``None`` keeps
+            that of the input
 
     Input (N, C, D, H, W) or (C, D, H, W).
 
@@ -371,7 +372,8 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     """Maxima over as many windows as the output has places.
 
     Args:
-        output_size: extents (D, H, W) of the result, one number for all; ``None`` keeps that of the input
+        output_size: extents (D, H, W) of the result, one number for all; ``None`` keeps
+            that of the input
         return_indices: give the places of the maxima as well; default ``False``
 
     Input (N, C, D, H, W) or (C, D, H, W).

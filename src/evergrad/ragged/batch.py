@@ -172,7 +172,12 @@ def raw_batch(elements: Dense, shapes: Shapes, batch_shape: Shape) -> Batch:
 def batch(values: Any, dtype: Any = None, requires_grad: bool = False) -> Batch:
     """A batch of values (or what :func:`~evergrad.ragged.tensor` takes), with their history.
 
-    ``requires_grad`` makes it a leaf of the graph."""
+    ``requires_grad`` makes it a leaf of the graph.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.batch([a, b])
+    ragged.batch([[1.0, 2.0, 3.0], [4.0, 5.0]], batch_shape=(2,))
+    """
     items = [tensor(value, dtype) for value in values]
     if not items:
         return Batch(tensor([], dtype).dense, [])

@@ -303,12 +303,20 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
 
 
 def zero(dtype: Any = None) -> Tensor:
-    """The neutral value of addition: the empty array."""
+    """The neutral value of addition: the empty array.
+
+    >>> ragged.zero()
+    ragged.tensor([])
+    """
     return tensor(np.zeros(0), dtype=as_tensor(0.0).dtype if dtype is None else dtype)
 
 
 def one(dtype: Any = None) -> Tensor:
-    """The neutral value of convolution and of the Kronecker product: ``[1]``."""
+    """The neutral value of convolution and of the Kronecker product: ``[1]``.
+
+    >>> ragged.one()
+    ragged.tensor([1.])
+    """
     return tensor([1.0], dtype=dtype)
 
 

@@ -16,8 +16,8 @@ class DataParallel(Module):
 
     Args:
         module: the module
-        device_ids, output_device, dim: accepted; PyTorch spreads batches over GPUs by them, here one
-            call of the module already uses every core
+        device_ids, output_device, dim: accepted; PyTorch spreads batches over GPUs by them, here
+            one call of the module already uses every core
 
     >>> model = nn.DataParallel(nn.Linear(2, 3))
     >>> model(eg.ones(4, 2)).shape, list(model.state_dict())

@@ -131,7 +131,8 @@ def orthogonal(
     Args:
         module: the module
         name: of the matrix; default ``"weight"``
-        orthogonal_map: ``"matrix_exp"``, ``"cayley"`` or ``"householder"``; chosen by the shape by default
+        orthogonal_map: ``"matrix_exp"``, ``"cayley"`` or ``"householder"``; by the shape
+            if not given
         use_trivialization: start from the matrix as it is; default ``True``
 
     >>> layer = nn.utils.parametrizations.orthogonal(nn.Linear(3, 3))

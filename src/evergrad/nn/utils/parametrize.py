@@ -226,8 +226,8 @@ def register_parametrization(
     Args:
         module: the module
         tensor_name: the parameter or buffer
-        parametrization: a module whose ``forward`` computes it; its ``right_inverse``, if it has one,
-            takes what is assigned
+        parametrization: a module whose ``forward`` computes it; its ``right_inverse``, if it has
+            one, takes what is assigned
         unsafe: leave out the checks of shape and type; default ``False``
 
     >>> class Symmetric(nn.Module):

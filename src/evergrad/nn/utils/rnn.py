@@ -225,7 +225,8 @@ def unpad_sequence(
         lengths: the length of each
         batch_first: default ``False``
 
-    >>> nn.utils.rnn.unpad_sequence(eg.tensor([[1, 2], [3, 0]]), eg.tensor([2, 1]), batch_first=True)
+    >>> padded, lengths = eg.tensor([[1, 2], [3, 0]]), eg.tensor([2, 1])
+    >>> nn.utils.rnn.unpad_sequence(padded, lengths, batch_first=True)
     [tensor([1, 2]), tensor([3])]
     """
     if not batch_first:

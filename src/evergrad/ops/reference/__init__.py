@@ -22,6 +22,7 @@ from evergrad.ops.reference import (
     reductions,
     rounding,
     shape,
+    special,
     spectral,
 )
 
@@ -37,6 +38,7 @@ DOCS: dict[str, str] = {
     **random.DOCS,
     **products.DOCS,
     **linalg.DOCS,
+    **special.DOCS,
     **spectral.DOCS,
     **methods.DOCS,
     **functional.DOCS,
