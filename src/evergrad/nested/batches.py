@@ -85,7 +85,8 @@ def positions(x: NestedTensor) -> NestedTensor:
 
     PyTorch has no such function.
 
-    >>> x = eg.nested.nested_tensor([eg.tensor([1.0, 2.0, 3.0]), eg.tensor([4.0])], layout=eg.jagged)
+    >>> parts = [eg.tensor([1.0, 2.0, 3.0]), eg.tensor([4.0])]
+    >>> x = eg.nested.nested_tensor(parts, layout=eg.jagged)
     >>> [p.tolist() for p in eg.nested.positions(x).unbind()]
     [[0, 1, 2], [0]]
     """

@@ -38,7 +38,8 @@ def nested_tensor(
         requires_grad: whether ``backward`` accumulates a gradient for it; default ``False``
         pin_memory: accepted
 
-    >>> x = eg.nested.nested_tensor([eg.tensor([1.0, 2.0, 3.0]), eg.tensor([4.0])], layout=eg.jagged)
+    >>> parts = [eg.tensor([1.0, 2.0, 3.0]), eg.tensor([4.0])]
+    >>> x = eg.nested.nested_tensor(parts, layout=eg.jagged)
     >>> x.is_nested, [part.tolist() for part in (x * 2).unbind()]
     (True, [[2.0, 4.0, 6.0], [8.0]])
     """

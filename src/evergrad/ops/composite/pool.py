@@ -263,7 +263,21 @@ def avg_pool3d(
     input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """The mean of each window of the last three dimensions."""
+    """The mean of each window of the last three dimensions.
+
+    Args:
+        input: (N, C, D, H, W), the first dimension may be missing
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        padding: border at both sides; default 0
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+        count_include_pad: whether the border counts in the mean; default ``True``
+        divisor_override: divide by it in place of the number of elements
+        out: where to write the result
+
+    >>> F.avg_pool3d(eg.arange(8.0).view(1, 2, 2, 2), 2)
+    tensor([[[[3.5000]]]])
+    """
     return _avg_pool(
         3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     )
@@ -283,19 +297,53 @@ def _lp_pool(
 def lp_pool1d(
     input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Tensor:
-    """The p-norm of each window of the last dimension."""
+    """The p-norm of each window of the last dimension.
+
+    Args:
+        input: (N, C, L), the first dimension may be missing
+        norm_type: the power p
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+
+    >>> F.lp_pool1d(eg.tensor([[1.0, 5.0, 2.0, 3.0]]), 2, 2)
+    tensor([[5.0990, 3.6056]])
+    """
     return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool2d(
     input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Tensor:
-    """The p-norm of each window of the last two dimensions."""
+    """The p-norm of each window of the last two dimensions.
+
+    Args:
+        input: (N, C, H, W), the first dimension may be missing
+        norm_type: the power p
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+
+    >>> F.lp_pool2d(eg.arange(16.0).view(1, 4, 4), 2, 2)
+    tensor([[[ 6.4807,  9.8995],
+             [21.4009, 25.3377]]])
+    """
     return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool3d(
     input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Tensor:
-    """The p-norm of each window of the last three dimensions."""
+    """The p-norm of each window of the last three dimensions.
+
+    Args:
+        input: (N, C, D, H, W), the first dimension may be missing
+        norm_type: the power p
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+
+    >>> F.lp_pool3d(eg.arange(8.0).view(1, 2, 2, 2), 2, 2)
+    tensor([[[[11.8322]]]])
+    """
     return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)

@@ -59,7 +59,16 @@ def _split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, 
 
 @expose(out=False, numpy_names=True)
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Parts of the sizes given, which add up to the whole."""
+    """Parts of the sizes given, which add up to the whole.
+
+    Args:
+        input: the tensor
+        split_sizes: extents of the parts
+        dim: the dimension; default 0
+
+    >>> eg.split_with_sizes(eg.arange(4), (1, 3))
+    (tensor([0]), tensor([1, 2, 3]))
+    """
     dim = normalize_dim(dim, input.ndim)
     extent = input._type.shape[dim]
     sizes = [int(size) for size in split_sizes]

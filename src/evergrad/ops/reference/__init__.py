@@ -8,6 +8,7 @@ PyTorch; its examples run as doctests. Functions of a namespace have it in their
 
 from evergrad.ops.reference import (
     comparison,
+    copies,
     creation,
     elementwise,
     functional,
@@ -17,6 +18,7 @@ from evergrad.ops.reference import (
     losses,
     methods,
     order,
+    pooling,
     products,
     random,
     reductions,
@@ -33,6 +35,7 @@ DOCS: dict[str, str] = {
     **reductions.DOCS,
     **order.DOCS,
     **shape.DOCS,
+    **copies.DOCS,
     **indexing.DOCS,
     **creation.DOCS,
     **random.DOCS,
@@ -43,5 +46,6 @@ DOCS: dict[str, str] = {
     **methods.DOCS,
     **functional.DOCS,
     **layers.DOCS,
+    **pooling.DOCS,
     **losses.DOCS,
 }

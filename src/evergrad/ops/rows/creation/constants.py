@@ -263,7 +263,19 @@ def empty_permuted(
     size: Any, physical_layout: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A tensor to be filled whose dimensions are in memory in the order ``physical_layout``."""
+    """A tensor to be filled whose dimensions are in memory in the order ``physical_layout``.
+
+    Args:
+        size: the shape
+        physical_layout: the dimensions from the outermost in memory to the innermost
+        dtype: element type; default the default type of floats
+        device: only the CPU
+        layout, pin_memory: accepted
+        requires_grad: default ``False``
+
+    >>> eg.empty_permuted((2, 3), (1, 0)).stride()
+    (1, 2)
+    """
     shape, order = as_shape((size,)), as_shape((physical_layout,))
     if len(order) != len(shape):
         raise RuntimeError(

@@ -140,13 +140,33 @@ def norm(
 
 @expose(method=False, numpy_names=True)
 def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
-    """The Euclidean norm over one or two dimensions."""
+    """The Euclidean norm over one or two dimensions.
+
+    Args:
+        input: the tensor
+        dim: one or two dimensions
+        keepdim: keep them with extent 1; default ``False``
+        out: where to write the result
+
+    >>> eg.frobenius_norm(eg.tensor([[3.0, 4.0]]), (0, 1))
+    tensor(5.)
+    """
     return norm(input, None, dim, keepdim)
 
 
 @expose(method=False, numpy_names=True)
 def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
-    """The sum of the singular values of the matrices in two dimensions."""
+    """The sum of the singular values of the matrices in two dimensions.
+
+    Args:
+        input: the tensor
+        dim: two dimensions; default the last
+        keepdim: keep them with extent 1; default ``False``
+        out: where to write the result
+
+    >>> eg.nuclear_norm(eg.eye(3))
+    tensor(3.)
+    """
     return matrix_norm(input, "nuc", dim, keepdim)
 
 

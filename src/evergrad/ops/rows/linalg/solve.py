@@ -269,7 +269,20 @@ def triangular_solve(
     input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False,
     unitriangular: bool = False,
 ) -> Any:  # fmt: skip
-    """``linalg.solve_triangular`` under its first name, and a copy of ``A``."""
+    """``linalg.solve_triangular`` under its first name, and a copy of ``A``.
+
+    Args:
+        input: right-hand sides (*, n, k)
+        A: triangular matrices (*, n, n)
+        upper: which triangle; default ``True``
+        transpose: solve with the transpose; default ``False``
+        unitriangular: ones on the diagonal; default ``False``
+        out: where to write the result
+
+    >>> eg.triangular_solve(eg.ones(2, 1), eg.tensor([[1.0, 1.0], [0.0, 2.0]])).solution
+    tensor([[0.5000],
+            [0.5000]])
+    """
     turned, is_upper = (A.mT, not upper) if transpose else (A, upper)
     x = solve_triangular(turned, input, upper=is_upper, unitriangular=unitriangular)
     return return_types.triangular_solve(x, clone(A))
