@@ -59,7 +59,7 @@ def _parity(bits: Array) -> Array:
 class SobolEngine:
     """A low-discrepancy sequence in ``[0, 1)^dimension``.
 
-    >>> SobolEngine(2).draw(3)
+    >>> eg.quasirandom.SobolEngine(2).draw(3)
     tensor([[0.0000, 0.0000],
             [0.5000, 0.5000],
             [0.7500, 0.2500]])

@@ -39,7 +39,20 @@ Array = np.ndarray[Any, Any]
 
 
 class Tensor(TensorMethods):
-    """A multi-dimensional array that can be differentiated through."""
+    """A multi-dimensional array that can be differentiated through.
+
+    Args:
+        args: extents, for elements to be filled, or data: numbers, lists, an array, a tensor; of
+            the default element type. :func:`evergrad.tensor` keeps the type of the data
+        device: only the CPU
+
+    >>> x = eg.tensor([1.0, 2.0], requires_grad=True)
+    >>> (x * x).sum().backward()
+    >>> x.grad
+    tensor([2., 4.])
+    >>> eg.Tensor([1, 2])
+    tensor([1., 2.])
+    """
 
     __slots__ = (
         "__dict__", "__weakref__", "_grad", "_index", "_leaf", "_node", "_storage", "_type",

@@ -57,6 +57,19 @@ class CIFAR10(VisionDataset):
 
     The batches are looked for in ``root/cifar-10-batches-py`` and in ``root`` itself. ``data`` is
     a uint8 array (N, 32, 32, 3), ``targets`` a list of N numbers.
+
+    Args:
+        root: the folder of the files
+        train: the images to train with, else those to test with; default ``True``
+        transform: of each image
+        target_transform: of each label
+        download: fetch missing files; default ``False``
+
+    >>> try:
+    ...     eg.datasets.CIFAR10("no/such/folder")
+    ... except RuntimeError as error:
+    ...     print("download=True" in str(error))
+    True
     """
 
     targets: list[int]
@@ -149,7 +162,21 @@ class CIFAR10(VisionDataset):
 
 
 class CIFAR100(CIFAR10):
-    """CIFAR-10's sister set with a hundred classes."""
+    """CIFAR-10's sister set with a hundred classes.
+
+    Args:
+        root: the folder of the files
+        train: the images to train with, else those to test with; default ``True``
+        transform: of each image
+        target_transform: of each label
+        download: fetch missing files; default ``False``
+
+    >>> try:
+    ...     eg.datasets.CIFAR100("no/such/folder")
+    ... except RuntimeError as error:
+    ...     print("download=True" in str(error))
+    True
+    """
 
     base_folder = "cifar-100-python"
     url = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"

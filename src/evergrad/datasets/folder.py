@@ -29,7 +29,16 @@ def find_classes(directory: str | Path) -> tuple[list[str], dict[str, int]]:
 
 
 class DatasetFolder(VisionDataset):
-    """Files in folders: those with one of the ``extensions``, or those ``is_valid_file`` likes."""
+    """Files in folders: those with one of the ``extensions``, or those ``is_valid_file`` likes.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     os.mkdir(f"{folder}/cats")
+    ...     eg.datasets.save_image(eg.ones(3, 4, 4), f"{folder}/cats/x.png")
+    ...     data = eg.datasets.DatasetFolder(folder, eg.datasets.read_image, (".png",))
+    ...     data.classes, data[0][0].shape
+    (['cats'], evergrad.Size([3, 4, 4]))
+    """
 
     class_to_idx: dict[str, int]
     classes: list[str]
@@ -96,7 +105,16 @@ def _files_below(directory: str) -> list[str]:
 
 
 class ImageFolder(DatasetFolder):
-    """Images in folders. PNG files are read without Pillow; other formats need it."""
+    """Images in folders. PNG files are read without Pillow; other formats need it.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     os.mkdir(f"{folder}/cats")
+    ...     eg.datasets.save_image(eg.ones(3, 4, 4), f"{folder}/cats/x.png")
+    ...     data = eg.datasets.ImageFolder(folder)
+    ...     data.classes, data[0][0].size
+    (['cats'], (4, 4))
+    """
 
     def __init__(
         self,

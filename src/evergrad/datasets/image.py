@@ -28,7 +28,16 @@ MODES = {
 
 
 class Image:
-    """An image as Pillow would show it: ``size`` is (width, height), pixels are (H, W[, C])."""
+    """An image as Pillow would show it: ``size`` is (width, height), pixels are (H, W[, C]).
+
+    Args:
+        pixels: an array (H, W) or (H, W, C) of uint8
+        mode: such as ``"L"`` or ``"RGB"``; by the shape if not given
+
+    >>> image = eg.datasets.Image(np.zeros((4, 6, 3), np.uint8))
+    >>> image.size, image.mode
+    ((6, 4), 'RGB')
+    """
 
     def __init__(self, pixels: Array, mode: str | None = None) -> None:
         if pixels.ndim == 3 and pixels.shape[2] == 1:

@@ -21,6 +21,19 @@ class MNIST(VisionDataset):
 
     The files are looked for in ``root/MNIST/raw`` and in ``root`` itself, unpacked or as ``.gz``.
     ``data`` is a uint8 tensor (N, 28, 28), ``targets`` an int64 tensor (N,).
+
+    Args:
+        root: the folder of the files
+        train: the images to train with, else those to test with; default ``True``
+        transform: of each image
+        target_transform: of each label
+        download: fetch missing files; default ``False``
+
+    >>> try:
+    ...     eg.datasets.MNIST("no/such/folder")
+    ... except RuntimeError as error:
+    ...     print("download=True" in str(error))
+    True
     """
 
     targets: Tensor
@@ -141,7 +154,21 @@ class MNIST(VisionDataset):
 
 
 class FashionMNIST(MNIST):
-    """Pictures of clothes, in the form of MNIST."""
+    """Pictures of clothes, in the form of MNIST.
+
+    Args:
+        root: the folder of the files
+        train: the images to train with, else those to test with; default ``True``
+        transform: of each image
+        target_transform: of each label
+        download: fetch missing files; default ``False``
+
+    >>> try:
+    ...     eg.datasets.FashionMNIST("no/such/folder")
+    ... except RuntimeError as error:
+    ...     print("download=True" in str(error))
+    True
+    """
 
     mirrors: ClassVar[list[str]] = ["http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"]
     resources: ClassVar[list[tuple[str, str]]] = [
@@ -157,7 +184,21 @@ class FashionMNIST(MNIST):
 
 
 class KMNIST(MNIST):
-    """Cursive Japanese characters, in the form of MNIST."""
+    """Cursive Japanese characters, in the form of MNIST.
+
+    Args:
+        root: the folder of the files
+        train: the images to train with, else those to test with; default ``True``
+        transform: of each image
+        target_transform: of each label
+        download: fetch missing files; default ``False``
+
+    >>> try:
+    ...     eg.datasets.KMNIST("no/such/folder")
+    ... except RuntimeError as error:
+    ...     print("download=True" in str(error))
+    True
+    """
 
     mirrors: ClassVar[list[str]] = ["http://codh.rois.ac.jp/kmnist/dataset/kmnist/"]
     resources: ClassVar[list[tuple[str, str]]] = [

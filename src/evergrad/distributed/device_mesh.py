@@ -22,8 +22,10 @@ class DeviceMesh:
     """Ranks in the order of an array. ``mesh["dp"]`` is the part along a named dimension that this
     process is in; :meth:`get_group` its process group.
 
-    >>> mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-    >>> dist.all_reduce(x, group=mesh.get_group("tp"))
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> mesh = eg.distributed.init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    >>> eg.distributed.all_reduce(eg.ones(2), group=mesh["tp"].get_group())
+    >>> eg.distributed.destroy_process_group()
     """
 
     def __init__(
@@ -156,7 +158,19 @@ def _groups_along(ranks: Any) -> dict[int, Any]:
 def init_device_mesh(
     device_type: str, mesh_shape: Sequence[int], *, mesh_dim_names: Sequence[str] | None = None
 ) -> DeviceMesh:
-    """A mesh of all ranks, in row-major order; makes the world if there is none yet."""
+    """A mesh of all ranks, in row-major order; makes the world if there is none yet.
+
+    Args:
+        device_type: ``"cpu"``
+        mesh_shape: how many ranks in each dimension
+        mesh_dim_names: names of the dimensions
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> mesh = eg.distributed.init_device_mesh("cpu", (1,), mesh_dim_names=("data",))
+    >>> mesh.size()
+    1
+    >>> eg.distributed.destroy_process_group()
+    """
     if not is_initialized():
         init_process_group()
     size = checked_group(None).size()

@@ -33,7 +33,11 @@ _IDLE_PAUSE = 0.1
 
 
 class DistributedError(RuntimeError):
-    """Ranks disagree, one of them does not answer, or communication failed."""
+    """Ranks disagree, one of them does not answer, or communication failed.
+
+    >>> issubclass(eg.distributed.DistributedError, RuntimeError)
+    True
+    """
 
 
 class Task:

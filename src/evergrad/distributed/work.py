@@ -18,7 +18,14 @@ def seconds(timeout: Any, default: float) -> float:
 
 
 class Work:
-    """The handle of an operation that runs in the background. Without a task it is complete."""
+    """The handle of an operation that runs in the background. Without a task it is complete.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> work = eg.distributed.all_reduce(eg.ones(2), async_op=True)
+    >>> work.wait()
+    True
+    >>> eg.distributed.destroy_process_group()
+    """
 
     def __init__(
         self, engine: Engine | None = None, task: Task | None = None, value: Any = None

@@ -103,6 +103,13 @@ class Flow(Process):
     """Flow matching: straight lines from noise (time 0) to pictures (time 1).
 
     The model predicts the velocity, picture - noise, of the line that leads through a point.
+
+    Args:
+        unlabelled: share of examples without a label, for guidance; default 0.1
+
+    >>> model = eg.models.DiT(eg.models.DiTConfig(size=8, layers=1, width=16))
+    >>> eg.models.Flow().loss(model, eg.zeros(2, 3, 8, 8), eg.tensor([1, 2])).shape
+    evergrad.Size([])
     """
 
     samplers: ClassVar[tuple[str, ...]] = ("euler",)
@@ -134,6 +141,14 @@ class DDPM(Process):
 
     After step ``t`` a picture is ``sqrt(kept[t]) * picture + sqrt(1 - kept[t]) * noise``. The model
     is told ``t / noise_steps``. The sampler ``ddim`` draws no more noise on the way, ``ddpm`` does.
+
+    Args:
+        noise_steps: default 1000
+        unlabelled: share of examples without a label, for guidance; default 0.1
+
+    >>> model = eg.models.DiT(eg.models.DiTConfig(size=8, layers=1, width=16))
+    >>> eg.models.DDPM(10).loss(model, eg.zeros(2, 3, 8, 8), eg.tensor([1, 2])).shape
+    evergrad.Size([])
     """
 
     samplers: ClassVar[tuple[str, ...]] = ("ddim", "ddpm")

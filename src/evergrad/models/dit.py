@@ -20,7 +20,11 @@ from evergrad.nn import functional as F
 
 @dataclass(frozen=True)
 class DiTConfig:
-    """The sizes of a DiT and the pictures it makes."""
+    """The sizes of a DiT and the pictures it makes.
+
+    >>> eg.models.DiTConfig(patch=4).size
+    16
+    """
 
     size: int = 16  # height and width of a picture
     channels: int = 3
@@ -81,7 +85,12 @@ class Block(nn.Module):
 
 
 class DiT(Model):
-    """Patches, blocks under a condition, and patches again: noise or velocity of each pixel."""
+    """Patches, blocks under a condition, and patches again: noise or velocity of each pixel.
+
+    >>> model = eg.models.DiT(eg.models.DiTConfig(size=8, layers=1, width=16))
+    >>> model(eg.ones(2, 3, 8, 8), eg.ones(2), eg.tensor([1, 2])).shape
+    evergrad.Size([2, 3, 8, 8])
+    """
 
     config_type = DiTConfig
     config: DiTConfig

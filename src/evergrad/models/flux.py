@@ -34,7 +34,11 @@ Rotation = tuple[eg.Tensor, eg.Tensor]
 
 @dataclass(frozen=True)
 class FluxConfig:
-    """The sizes of the transformer, under the names that ``diffusers`` gives them."""
+    """The sizes of the transformer, under the names that ``diffusers`` gives them.
+
+    >>> eg.models.FluxConfig().num_layers
+    19
+    """
 
     in_channels: int = 64  # of one packed latent
     num_layers: int = 19  # double-stream blocks
@@ -257,7 +261,15 @@ class SingleBlock(nn.Module):
 
 
 class Flux(Model):
-    """The velocity of packed latents under a text, at a time from 0 (picture) to 1 (noise)."""
+    """The velocity of packed latents under a text, at a time from 0 (picture) to 1 (noise).
+
+    >>> config = eg.models.FluxConfig(
+    ...     in_channels=4, num_layers=1, num_single_layers=1, attention_head_dim=16,
+    ...     num_attention_heads=2, axes_dims_rope=(4, 6, 6),
+    ... )
+    >>> type(eg.models.Flux(config)).__name__
+    'Flux'
+    """
 
     config_type = FluxConfig
     config: FluxConfig

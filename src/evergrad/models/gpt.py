@@ -31,7 +31,11 @@ from evergrad.nn import functional as F
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """The sizes and the variant of a GPT."""
+    """The sizes and the variant of a GPT.
+
+    >>> eg.models.GPTConfig(width=64, heads=4).context
+    64
+    """
 
     vocabulary: int = 256
     context: int = 64  # the longest sequence it can look at
@@ -200,7 +204,12 @@ class Block(nn.Module):
 
 
 class GPT(Model):
-    """Token embedding, blocks, norm, scores of the next token."""
+    """Token embedding, blocks, norm, scores of the next token.
+
+    >>> model = eg.models.GPT(eg.models.GPTConfig(vocabulary=10, context=8, layers=1, width=16))
+    >>> model(eg.zeros(2, 5, dtype=eg.int64)).shape
+    evergrad.Size([2, 5, 10])
+    """
 
     config_type = GPTConfig
     config: GPTConfig

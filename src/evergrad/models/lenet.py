@@ -15,7 +15,11 @@ from evergrad.nn import functional as F
 
 @dataclass(frozen=True)
 class LeNetConfig:
-    """The pictures LeNet-5 sorts."""
+    """The pictures LeNet-5 sorts.
+
+    >>> eg.models.LeNetConfig(classes=47).size
+    28
+    """
 
     classes: int = 10
     channels: int = 1
@@ -36,7 +40,12 @@ class LeNetConfig:
 
 
 class LeNet5(Model):
-    """Two convolutions, three linear layers."""
+    """Two convolutions, three linear layers.
+
+    >>> model = eg.models.LeNet5(eg.models.LeNetConfig())
+    >>> model(eg.ones(2, 1, 28, 28)).shape
+    evergrad.Size([2, 10])
+    """
 
     config_type = LeNetConfig
     config: LeNetConfig

@@ -15,7 +15,11 @@ from evergrad.nn import functional as F
 
 @dataclass(frozen=True)
 class LSTMConfig:
-    """The sizes of an LSTM language model."""
+    """The sizes of an LSTM language model.
+
+    >>> eg.models.LSTMConfig(layers=3).width
+    128
+    """
 
     vocabulary: int = 256
     context: int = 64  # tokens it is trained to look back; it may read on for ever
@@ -45,7 +49,13 @@ class State:
 
 
 class LSTMLanguageModel(Model):
-    """Token embedding, LSTM layers, scores of the next token."""
+    """Token embedding, LSTM layers, scores of the next token.
+
+    >>> config = eg.models.LSTMConfig(vocabulary=10, layers=1, width=16)
+    >>> tokens = eg.zeros(2, 5, dtype=eg.int64)
+    >>> eg.models.LSTMLanguageModel(config).loss(tokens, tokens).shape
+    evergrad.Size([])
+    """
 
     config_type = LSTMConfig
     config: LSTMConfig

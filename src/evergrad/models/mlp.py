@@ -16,7 +16,11 @@ from evergrad.nn import functional as F
 
 @dataclass(frozen=True)
 class MLPConfig:
-    """The sizes of a perceptron."""
+    """The sizes of a perceptron.
+
+    >>> eg.models.MLPConfig(inputs=4).width
+    256
+    """
 
     inputs: int = 784  # numbers of one example, whatever their shape
     classes: int = 10
@@ -30,7 +34,12 @@ class MLPConfig:
 
 
 class MLP(Model):
-    """Hidden layers with rectifiers, then a score for each class."""
+    """Hidden layers with rectifiers, then a score for each class.
+
+    >>> model = eg.models.MLP(eg.models.MLPConfig(inputs=4, classes=3, width=8))
+    >>> model(eg.ones(2, 4)).shape
+    evergrad.Size([2, 3])
+    """
 
     config_type = MLPConfig
     config: MLPConfig

@@ -23,7 +23,11 @@ from evergrad.nn import functional as F
 
 @dataclass(frozen=True)
 class PainterConfig:
-    """The sizes of all three parts."""
+    """The sizes of all three parts.
+
+    >>> eg.models.PainterConfig(size=32).channels
+    32
+    """
 
     size: int = 16  # height and width of a picture
     latents: int = 4  # channels
@@ -119,7 +123,12 @@ class TextEncoder(nn.Module):
 
 
 class Painter(Model):
-    """All three parts, their loss, and how a picture is drawn."""
+    """All three parts, their loss, and how a picture is drawn.
+
+    >>> model = eg.models.Painter(eg.models.PainterConfig())
+    >>> sum(p.numel() for p in model.parameters()) > 0
+    True
+    """
 
     config_type = PainterConfig
     config: PainterConfig

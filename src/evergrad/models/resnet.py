@@ -22,7 +22,11 @@ BLOCKS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}  # in each of the four stages
 
 @dataclass(frozen=True)
 class ResNetConfig:
-    """The depth of a ResNet and the pictures it sorts."""
+    """The depth of a ResNet and the pictures it sorts.
+
+    >>> eg.models.ResNetConfig(depth=50).classes
+    10
+    """
 
     depth: Literal[18, 50] = 18
     classes: int = 10
@@ -98,7 +102,12 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(Model):
-    """A stem, four stages of blocks, the mean over the picture, a score for each class."""
+    """A stem, four stages of blocks, the mean over the picture, a score for each class.
+
+    >>> model = eg.models.ResNet(eg.models.ResNetConfig(width=8))
+    >>> model(eg.ones(2, 3, 8, 8)).shape
+    evergrad.Size([2, 10])
+    """
 
     config_type = ResNetConfig
     config: ResNetConfig

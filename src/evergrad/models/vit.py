@@ -15,7 +15,11 @@ from evergrad.models.model import Model, require_divides, require_positive, requ
 
 @dataclass(frozen=True)
 class ViTConfig:
-    """The sizes of a ViT and the pictures it sorts."""
+    """The sizes of a ViT and the pictures it sorts.
+
+    >>> eg.models.ViTConfig(patch=8).layers
+    4
+    """
 
     classes: int = 10
     size: int = 32  # height and width of a picture
@@ -52,7 +56,12 @@ class Block(nn.Module):
 
 
 class ViT(Model):
-    """Patches and one place more, whose last features are scored."""
+    """Patches and one place more, whose last features are scored.
+
+    >>> model = eg.models.ViT(eg.models.ViTConfig(size=8, layers=1, width=16))
+    >>> model(eg.ones(2, 3, 8, 8)).shape
+    evergrad.Size([2, 10])
+    """
 
     config_type = ViTConfig
     config: ViTConfig

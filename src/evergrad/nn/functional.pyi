@@ -57,37 +57,126 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int] | tuple[
     """
 
 def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int] | tuple[int | None, ...] | None) -> Tensor:
-    """The means of windows that cover the last 3 dimension(s)."""
+    """The means of windows that cover the last three dimensions.
+
+    Args:
+        input: (N, C, D, H, W), the first dimension may be missing
+        output_size: extents of the result, ``None`` keeps one
+
+    >>> F.adaptive_avg_pool3d(eg.ones(1, 2, 4, 4, 4), (1, 2, None)).shape
+    evergrad.Size([1, 2, 1, 2, 4])
+    """
 
 @overload
 def adaptive_max_pool1d(input: Tensor, output_size: int | Sequence[int] | Sequence[int | None] | None, return_indices: Literal[False]=False) -> Tensor:
-    """The largest elements of windows that cover the last 1 dimension(s)."""
+    """The largest elements of windows that cover the last dimension.
+
+    Args:
+        input: (N, C, L), the first dimension may be missing
+        output_size: extents of the result, ``None`` keeps one
+        return_indices: give the places of the maxima as well; default ``False``
+
+    >>> F.adaptive_max_pool1d(eg.tensor([[1.0, 5.0, 2.0, 3.0]]), 2)
+    tensor([[5., 3.]])
+    """
 @overload
 def adaptive_max_pool1d(input: Tensor, output_size: int | Sequence[int] | Sequence[int | None] | None, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]:
-    """The largest elements of windows that cover the last 1 dimension(s)."""
+    """The largest elements of windows that cover the last dimension.
+
+    Args:
+        input: (N, C, L), the first dimension may be missing
+        output_size: extents of the result, ``None`` keeps one
+        return_indices: give the places of the maxima as well; default ``False``
+
+    >>> F.adaptive_max_pool1d(eg.tensor([[1.0, 5.0, 2.0, 3.0]]), 2)
+    tensor([[5., 3.]])
+    """
 
 def adaptive_max_pool1d_with_indices(input: Tensor, output_size: int | Sequence[int] | tuple[int | None, ...] | None, return_indices: bool = False) -> tuple[Tensor, Tensor]:
-    """``adaptive_max_pool1d`` and where the largest elements stand."""
+    """``adaptive_max_pool1d`` and where the largest elements stand.
+
+    Args:
+        input: (N, C, L), the first dimension may be missing
+        output_size: extents of the result, ``None`` keeps one
+        return_indices: accepted
+
+    >>> F.adaptive_max_pool1d_with_indices(eg.tensor([[1.0, 5.0, 2.0, 3.0]]), 2)
+    (tensor([[5., 3.]]), tensor([[1, 3]]))
+    """
 
 @overload
 def adaptive_max_pool2d(input: Tensor, output_size: int | Sequence[int] | Sequence[int | None] | None, return_indices: Literal[False]=False) -> Tensor:
-    """The largest elements of windows that cover the last 2 dimension(s)."""
+    """The largest elements of windows that cover the last two dimensions.
+
+    Args:
+        input: (N, C, H, W), the first dimension may be missing
+        output_size: extents of the result, ``None`` keeps one
+        return_indices: give the places of the maxima as well; default ``False``
+
+    >>> F.adaptive_max_pool2d(eg.arange(16.0).view(1, 4, 4), (1, 2))
+    tensor([[[13., 15.]]])
+    """
 @overload
 def adaptive_max_pool2d(input: Tensor, output_size: int | Sequence[int] | Sequence[int | None] | None, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]:
-    """The largest elements of windows that cover the last 2 dimension(s)."""
+    """The largest elements of windows that cover the last two dimensions.
+
+    Args:
+        input: (N, C, H, W), the first dimension may be missing
+        output_size: extents of the result, ``None`` keeps one
+        return_indices: give the places of the maxima as well; default ``False``
+
+    >>> F.adaptive_max_pool2d(eg.arange(16.0).view(1, 4, 4), (1, 2))
+    tensor([[[13., 15.]]])
+    """
 
 def adaptive_max_pool2d_with_indices(input: Tensor, output_size: int | Sequence[int] | tuple[int | None, ...] | None, return_indices: bool = False) -> tuple[Tensor, Tensor]:
-    """``adaptive_max_pool2d`` and where the largest elements stand."""
+    """``adaptive_max_pool2d`` and where the largest elements stand.
+
+    Args:
+        input: (N, C, H, W), the first dimension may be missing
+        output_size: extents of the result, ``None`` keeps one
+        return_indices: accepted
+
+    >>> F.adaptive_max_pool2d_with_indices(eg.arange(16.0).view(1, 4, 4), (1, 2))
+    (tensor([[[13., 15.]]]), tensor([[[13, 15]]]))
+    """
 
 @overload
 def adaptive_max_pool3d(input: Tensor, output_size: int | Sequence[int] | Sequence[int | None] | None, return_indices: Literal[False]=False) -> Tensor:
-    """The largest elements of windows that cover the last 3 dimension(s)."""
+    """The largest elements of windows that cover the last three dimensions.
+
+    Args:
+        input: (N, C, D, H, W), the first dimension may be missing
+        output_size: extents of the result, ``None`` keeps one
+        return_indices: give the places of the maxima as well; default ``False``
+
+    >>> F.adaptive_max_pool3d(eg.arange(8.0).view(1, 2, 2, 2), 1)
+    tensor([[[[7.]]]])
+    """
 @overload
 def adaptive_max_pool3d(input: Tensor, output_size: int | Sequence[int] | Sequence[int | None] | None, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]:
-    """The largest elements of windows that cover the last 3 dimension(s)."""
+    """The largest elements of windows that cover the last three dimensions.
+
+    Args:
+        input: (N, C, D, H, W), the first dimension may be missing
+        output_size: extents of the result, ``None`` keeps one
+        return_indices: give the places of the maxima as well; default ``False``
+
+    >>> F.adaptive_max_pool3d(eg.arange(8.0).view(1, 2, 2, 2), 1)
+    tensor([[[[7.]]]])
+    """
 
 def adaptive_max_pool3d_with_indices(input: Tensor, output_size: int | Sequence[int] | tuple[int | None, ...] | None, return_indices: bool = False) -> tuple[Tensor, Tensor]:
-    """``adaptive_max_pool3d`` and where the largest elements stand."""
+    """``adaptive_max_pool3d`` and where the largest elements stand.
+
+    Args:
+        input: (N, C, D, H, W), the first dimension may be missing
+        output_size: extents of the result, ``None`` keeps one
+        return_indices: accepted
+
+    >>> F.adaptive_max_pool3d_with_indices(eg.arange(8.0).view(1, 2, 2, 2), 1)
+    (tensor([[[[7.]]]]), tensor([[[[7]]]]))
+    """
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The grid of an affine map, for :func:`grid_sample`.
@@ -97,7 +186,17 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     """
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    """Dropout to the limit of ``selu``, keeping mean and variance."""
+    """Dropout to the limit of ``selu``, keeping mean and variance.
+
+    Args:
+        input: any shape
+        p: chance of each element; default 0.5
+        training: whether anything happens; default ``False``
+        inplace: write the result to the input; default ``False``
+
+    >>> F.alpha_dropout(eg.ones(2))
+    tensor([1., 1.])
+    """
 
 def avg_pool1d(input: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: str | int | Sequence[int] = 0, ceil_mode: bool = False, count_include_pad: bool = True) -> Tensor:
     """The mean of each window.
@@ -134,7 +233,21 @@ def avg_pool2d(input: Tensor, kernel_size: int | Sequence[int], stride: int | Se
     """
 
 def avg_pool3d(input: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: str | int | Sequence[int] = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *, out: Tensor | None = None) -> Tensor:
-    """The mean of each window of the last three dimensions."""
+    """The mean of each window of the last three dimensions.
+
+    Args:
+        input: (N, C, D, H, W), the first dimension may be missing
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        padding: border at both sides; default 0
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+        count_include_pad: whether the border counts in the mean; default ``True``
+        divisor_override: divide by it in place of the number of elements
+        out: where to write the result
+
+    >>> F.avg_pool3d(eg.arange(8.0).view(1, 2, 2, 2), 2)
+    tensor([[[[3.5000]]]])
+    """
 
 def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-05) -> Tensor:
     """Channels scaled to mean 0 and variance 1, over the batch or by running statistics.
@@ -196,7 +309,12 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """
 
 def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
-    """``celu`` in place."""
+    """``celu`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> eg.celu_(x) is x, x
+    (True, tensor([-0.6321,  0.5000,  2.0000]))
+    """
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Channels of groups interleaved, as ShuffleNet does.
@@ -347,13 +465,43 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     """
 
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Whole channels of [N, C, L] or [C, L] set to 0."""
+    """Whole channels of [N, C, L] or [C, L] set to 0.
+
+    Args:
+        input: (N, C, L)
+        p: chance of each channel; default 0.5
+        training: whether anything happens; default ``True``
+        inplace: write the result to the input; default ``False``
+
+    >>> F.dropout1d(eg.ones(1, 2, 1), 1.0).flatten()
+    tensor([0., 0.])
+    """
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Whole channels of [N, C, H, W] set to 0; three dimensions are read as [N, C, L]."""
+    """Whole channels of [N, C, H, W] set to 0; three dimensions are read as [N, C, L].
+
+    Args:
+        input: (N, C, H, W)
+        p: chance of each channel; default 0.5
+        training: whether anything happens; default ``True``
+        inplace: write the result to the input; default ``False``
+
+    >>> F.dropout2d(eg.ones(1, 2, 1, 1), 1.0).flatten()
+    tensor([0., 0.])
+    """
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Whole channels of [N, C, D, H, W] or [C, D, H, W] set to 0."""
+    """Whole channels of [N, C, D, H, W] or [C, D, H, W] set to 0.
+
+    Args:
+        input: (N, C, D, H, W)
+        p: chance of each channel; default 0.5
+        training: whether anything happens; default ``True``
+        inplace: write the result to the input; default ``False``
+
+    >>> F.dropout3d(eg.ones(1, 2, 1, 1, 1), 1.0).flatten()
+    tensor([0., 0.])
+    """
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """``x`` above zero, ``alpha (exp(x) - 1)`` below.
@@ -363,7 +511,12 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """
 
 def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
-    """``elu`` in place."""
+    """``elu`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> F.elu_(x) is x, x
+    (True, tensor([-0.6321,  0.5000,  2.0000]))
+    """
 
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
     """Rows of a table, one for each index.
@@ -385,10 +538,24 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None, norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = 'mean', sparse: bool = False, per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None) -> Tensor:
     """The sum, mean or maximum of the rows of each bag. Bags are the rows of a 2-D ``input``, or
     begin at ``offsets`` of a 1-D one; the row ``padding_idx`` does not count.
+
+    >>> table = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> F.embedding_bag(eg.tensor([[0, 1]]), table, mode="sum")
+    tensor([[4., 6.]])
     """
 
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    """``alpha_dropout`` of whole channels."""
+    """``alpha_dropout`` of whole channels.
+
+    Args:
+        input: (N, C, *)
+        p: chance of each channel; default 0.5
+        training: whether anything happens; default ``False``
+        inplace: write the result to the input; default ``False``
+
+    >>> F.feature_alpha_dropout(eg.ones(1, 2))
+    tensor([[1., 1.]])
+    """
 
 def fold(input: Tensor, output_size: int | Sequence[int] | tuple[int | None, ...] | None, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: str | int | Sequence[int] = 0, stride: int | Sequence[int] | None = 1) -> Tensor:
     """The sum of blocks put back to their places: the transpose of :func:`unfold`.
@@ -401,23 +568,92 @@ def fold(input: Tensor, output_size: int | Sequence[int] | tuple[int | None, ...
 
 @overload
 def fractional_max_pool2d(input: Tensor, kernel_size: int | Sequence[int], output_size: int | Sequence[int] | None=None, output_ratio: float | Sequence[float] | None=None, return_indices: Literal[False]=False) -> Tensor:
-    """The largest numbers of windows at random places, in 2 dimensions."""
+    """The largest numbers of windows at random places, in 2 dimensions.
+
+    Args:
+        input: (N, C, *)
+        kernel_size: extent of each window
+        output_size: extents of the result, or
+        output_ratio: extents of the result as shares of the input's
+        return_indices: give the places of the maxima as well; default ``False``
+
+    >>> F.fractional_max_pool2d(eg.ones(1, 1, 6, 6), 2, output_size=3).shape
+    evergrad.Size([1, 1, 3, 3])
+    """
 @overload
 def fractional_max_pool2d(input: Tensor, kernel_size: int | Sequence[int], output_size: int | Sequence[int] | None=None, output_ratio: float | Sequence[float] | None=None, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]:
-    """The largest numbers of windows at random places, in 2 dimensions."""
+    """The largest numbers of windows at random places, in 2 dimensions.
+
+    Args:
+        input: (N, C, *)
+        kernel_size: extent of each window
+        output_size: extents of the result, or
+        output_ratio: extents of the result as shares of the input's
+        return_indices: give the places of the maxima as well; default ``False``
+
+    >>> F.fractional_max_pool2d(eg.ones(1, 1, 6, 6), 2, output_size=3).shape
+    evergrad.Size([1, 1, 3, 3])
+    """
 
 def fractional_max_pool2d_with_indices(input: Tensor, kernel_size: int | Sequence[int], output_size: int | Sequence[int] | tuple[int | None, ...] | None = None, output_ratio: Any = None, return_indices: bool = False, _random_samples: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """``fractional_max_pool2d``, and which element of its plane each number was."""
+    """``fractional_max_pool2d``, and which element of its plane each number was.
+
+    Args:
+        input: (N, C, *)
+        kernel_size: extent of each window
+        output_size: extents of the result, or
+        output_ratio: extents of the result as shares of the input's
+        return_indices: accepted
+
+    >>> values, places = F.fractional_max_pool2d_with_indices(eg.ones(1, 1, 6, 6), 2, output_ratio=0.5)
+    >>> values.shape, places.shape
+    (evergrad.Size([1, 1, 3, 3]), evergrad.Size([1, 1, 3, 3]))
+    """
 
 @overload
 def fractional_max_pool3d(input: Tensor, kernel_size: int | Sequence[int], output_size: int | Sequence[int] | None=None, output_ratio: float | Sequence[float] | None=None, return_indices: Literal[False]=False) -> Tensor:
-    """The largest numbers of windows at random places, in 3 dimensions."""
+    """The largest numbers of windows at random places, in 3 dimensions.
+
+    Args:
+        input: (N, C, *)
+        kernel_size: extent of each window
+        output_size: extents of the result, or
+        output_ratio: extents of the result as shares of the input's
+        return_indices: give the places of the maxima as well; default ``False``
+
+    >>> F.fractional_max_pool3d(eg.ones(1, 1, 6, 6, 6), 2, output_size=3).shape
+    evergrad.Size([1, 1, 3, 3, 3])
+    """
 @overload
 def fractional_max_pool3d(input: Tensor, kernel_size: int | Sequence[int], output_size: int | Sequence[int] | None=None, output_ratio: float | Sequence[float] | None=None, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]:
-    """The largest numbers of windows at random places, in 3 dimensions."""
+    """The largest numbers of windows at random places, in 3 dimensions.
+
+    Args:
+        input: (N, C, *)
+        kernel_size: extent of each window
+        output_size: extents of the result, or
+        output_ratio: extents of the result as shares of the input's
+        return_indices: give the places of the maxima as well; default ``False``
+
+    >>> F.fractional_max_pool3d(eg.ones(1, 1, 6, 6, 6), 2, output_size=3).shape
+    evergrad.Size([1, 1, 3, 3, 3])
+    """
 
 def fractional_max_pool3d_with_indices(input: Tensor, kernel_size: int | Sequence[int], output_size: int | Sequence[int] | tuple[int | None, ...] | None = None, output_ratio: Any = None, return_indices: bool = False, _random_samples: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """``fractional_max_pool3d``, and which element of its plane each number was."""
+    """``fractional_max_pool3d``, and which element of its plane each number was.
+
+    Args:
+        input: (N, C, *)
+        kernel_size: extent of each window
+        output_size: extents of the result, or
+        output_ratio: extents of the result as shares of the input's
+        return_indices: accepted
+
+    >>> x = eg.ones(1, 1, 6, 6, 6)
+    >>> values, places = F.fractional_max_pool3d_with_indices(x, 2, output_ratio=0.5)
+    >>> values.shape, places.shape
+    (evergrad.Size([1, 1, 3, 3, 3]), evergrad.Size([1, 1, 3, 3, 3]))
+    """
 
 def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-06, reduction: str = 'mean') -> Tensor:
     """``(log var + (input - target)^2 / var) / 2``: a normal distribution.
@@ -518,7 +754,12 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     """
 
 def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """``hardtanh`` in place."""
+    """``hardtanh`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> F.hardtanh_(x) is x, x
+    (True, tensor([-1.0000,  0.5000,  1.0000]))
+    """
 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None, reduction: str = 'mean') -> Tensor:
     """``x`` for targets 1, ``max(0, margin - x)`` for targets -1.
@@ -605,7 +846,12 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     """
 
 def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """``leaky_relu`` in place."""
+    """``leaky_relu`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> F.leaky_relu_(x) is x, x
+    (True, tensor([-0.0100,  0.5000,  2.0000]))
+    """
 
 def linear(input: Tensor | complex | np.generic, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
     """``input @ weight.T + bias``
@@ -624,6 +870,9 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
 
     ``options`` chooses in PyTorch how the batch is cut to save memory; results do not depend on
     it. ``evergrad.compile`` saves that memory by recomputing logits.
+
+    >>> F.linear_cross_entropy(eg.ones(1, 2), eg.ones(3, 2), eg.tensor([0]))
+    tensor(1.0986)
     """
 
 def local_response_norm(input: Tensor, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0) -> Tensor:
@@ -655,13 +904,47 @@ def logsigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
 
 def lp_pool1d(input: Tensor, norm_type: Any, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, ceil_mode: bool = False) -> Tensor:
-    """The p-norm of each window of the last dimension."""
+    """The p-norm of each window of the last dimension.
+
+    Args:
+        input: (N, C, L), the first dimension may be missing
+        norm_type: the power p
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+
+    >>> F.lp_pool1d(eg.tensor([[1.0, 5.0, 2.0, 3.0]]), 2, 2)
+    tensor([[5.0990, 3.6056]])
+    """
 
 def lp_pool2d(input: Tensor, norm_type: Any, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, ceil_mode: bool = False) -> Tensor:
-    """The p-norm of each window of the last two dimensions."""
+    """The p-norm of each window of the last two dimensions.
+
+    Args:
+        input: (N, C, H, W), the first dimension may be missing
+        norm_type: the power p
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+
+    >>> F.lp_pool2d(eg.arange(16.0).view(1, 4, 4), 2, 2)
+    tensor([[[ 6.4807,  9.8995],
+             [21.4009, 25.3377]]])
+    """
 
 def lp_pool3d(input: Tensor, norm_type: Any, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, ceil_mode: bool = False) -> Tensor:
-    """The p-norm of each window of the last three dimensions."""
+    """The p-norm of each window of the last three dimensions.
+
+    Args:
+        input: (N, C, D, H, W), the first dimension may be missing
+        norm_type: the power p
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+
+    >>> F.lp_pool3d(eg.arange(8.0).view(1, 2, 2, 2), 2, 2)
+    tensor([[[[11.8322]]]])
+    """
 
 def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, size_average: bool | None = None, reduce: bool | None = None, reduction: str = 'mean') -> Tensor:
     """``max(0, -target (x1 - x2) + margin)``
@@ -706,7 +989,20 @@ def max_pool1d(input: Tensor, kernel_size: int | Sequence[int], stride: int | Se
     """
 
 def max_pool1d_with_indices(input: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: str | int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False) -> tuple[Tensor, Tensor]:
-    """``max_pool1d`` and where the largest elements stand."""
+    """``max_pool1d`` and where the largest elements stand.
+
+    Args:
+        input: (N, C, L), the first dimension may be missing
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        padding: border at both sides; default 0
+        dilation: distance of its elements; default 1
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+        return_indices: accepted
+
+    >>> F.max_pool1d_with_indices(eg.tensor([[1.0, 5.0, 2.0, 3.0]]), 2)
+    (tensor([[5., 3.]]), tensor([[1, 3]]))
+    """
 
 @overload
 def max_pool2d(input: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, dilation: int | Sequence[int]=1, ceil_mode: bool=False, return_indices: Literal[False]=False) -> Tensor:
@@ -746,7 +1042,22 @@ def max_pool2d(input: Tensor, kernel_size: int | Sequence[int], stride: int | Se
     """
 
 def max_pool2d_with_indices(input: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: str | int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False) -> tuple[Tensor, Tensor]:
-    """``max_pool2d`` and where the largest elements stand."""
+    """``max_pool2d`` and where the largest elements stand.
+
+    Args:
+        input: (N, C, H, W), the first dimension may be missing
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        padding: border at both sides; default 0
+        dilation: distance of its elements; default 1
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+        return_indices: accepted
+
+    >>> F.max_pool2d_with_indices(eg.arange(16.0).view(1, 4, 4), 2)
+    (tensor([[[ 5.,  7.],
+             [13., 15.]]]), tensor([[[ 5,  7],
+             [13, 15]]]))
+    """
 
 @overload
 def max_pool3d(input: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, dilation: int | Sequence[int]=1, ceil_mode: bool=False, return_indices: Literal[False]=False) -> Tensor:
@@ -764,16 +1075,68 @@ def max_pool3d(input: Tensor, kernel_size: int | Sequence[int], stride: int | Se
     """
 
 def max_pool3d_with_indices(input: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: str | int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False) -> tuple[Tensor, Tensor]:
-    """``max_pool3d`` and where the largest elements stand."""
+    """``max_pool3d`` and where the largest elements stand.
+
+    Args:
+        input: (N, C, D, H, W), the first dimension may be missing
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        padding: border at both sides; default 0
+        dilation: distance of its elements; default 1
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+        return_indices: accepted
+
+    >>> F.max_pool3d_with_indices(eg.arange(8.0).view(1, 2, 2, 2), 2)
+    (tensor([[[[7.]]]]), tensor([[[[7]]]]))
+    """
 
 def max_unpool1d(input: Tensor, indices: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: str | int | Sequence[int] = 0, output_size: int | Sequence[int] | tuple[int | None, ...] | None = None) -> Tensor:
-    """Zeros with each element back where ``max_pool1d`` took it from."""
+    """Zeros with each element back where ``max_pool1d`` took it from.
+
+    Args:
+        input: (N, C, L), the first dimension may be missing
+        indices: what ``max_pool`` gave with ``return_indices=True``
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        padding: border of the pool; default 0
+        output_size: shape of the result, where several fit
+
+    >>> values, places = F.max_pool1d(eg.tensor([[1.0, 5.0, 2.0, 3.0]]), 2, return_indices=True)
+    >>> F.max_unpool1d(values, places, 2).shape
+    evergrad.Size([1, 4])
+    """
 
 def max_unpool2d(input: Tensor, indices: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: str | int | Sequence[int] = 0, output_size: int | Sequence[int] | tuple[int | None, ...] | None = None) -> Tensor:
-    """Zeros with each element back where ``max_pool2d`` took it from."""
+    """Zeros with each element back where ``max_pool2d`` took it from.
+
+    Args:
+        input: (N, C, H, W), the first dimension may be missing
+        indices: what ``max_pool`` gave with ``return_indices=True``
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        padding: border of the pool; default 0
+        output_size: shape of the result, where several fit
+
+    >>> values, places = F.max_pool2d(eg.arange(16.0).view(1, 4, 4), 2, return_indices=True)
+    >>> F.max_unpool2d(values, places, 2).shape
+    evergrad.Size([1, 4, 4])
+    """
 
 def max_unpool3d(input: Tensor, indices: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: str | int | Sequence[int] = 0, output_size: int | Sequence[int] | tuple[int | None, ...] | None = None) -> Tensor:
-    """Zeros with each element back where ``max_pool3d`` took it from."""
+    """Zeros with each element back where ``max_pool3d`` took it from.
+
+    Args:
+        input: (N, C, D, H, W), the first dimension may be missing
+        indices: what ``max_pool`` gave with ``return_indices=True``
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        padding: border of the pool; default 0
+        output_size: shape of the result, where several fit
+
+    >>> values, places = F.max_pool3d(eg.arange(8.0).view(1, 2, 2, 2), 2, return_indices=True)
+    >>> F.max_unpool3d(values, places, 2).shape
+    evergrad.Size([1, 2, 2, 2])
+    """
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """``x * tanh(softplus(x))``
@@ -795,7 +1158,16 @@ def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, re
     """
 
 def multi_head_attention_forward(query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int, in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor, out_proj_bias: Tensor | None, training: bool = True, key_padding_mask: Tensor | None = None, need_weights: bool = True, attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False, q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None, static_k: Tensor | None = None, static_v: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
-    """Query (T, B, E), key and value (S, B, E), or without a batch; gives output and weights."""
+    """Query (T, B, E), key and value (S, B, E), or without a batch; gives output and weights.
+
+    >>> layer, x = nn.MultiheadAttention(4, 2), eg.ones(3, 1, 4)
+    >>> y, weights = F.multi_head_attention_forward(
+    ...     x, x, x, 4, 2, layer.in_proj_weight, layer.in_proj_bias, None, None, False, 0.0,
+    ...     layer.out_proj.weight, layer.out_proj.bias,
+    ... )
+    >>> y.shape, weights.shape
+    (evergrad.Size([3, 1, 4]), evergrad.Size([1, 3, 3]))
+    """
 
 def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None, reduction: str = 'mean') -> Tensor:
     """``sum_j max(0, margin - x[y] + x[j])`` over the wrong classes, by their number.
@@ -805,7 +1177,17 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
     """
 
 def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = 'mean') -> Tensor:
-    """What each target class lacks to exceed each other class by 1; targets end at the first -1."""
+    """What each target class lacks to exceed each other class by 1; targets end at the first -1.
+
+    Args:
+        input: (N, C) or (C), scores
+        target: of the same shape, class numbers up to the first -1
+        reduction: ``"mean"`` (default), ``"sum"`` or ``"none"``
+        size_average, reduce: former spellings of it
+
+    >>> F.multilabel_margin_loss(eg.tensor([0.1, 0.2, 0.4, 0.8]), eg.tensor([3, 0, -1, 1]))
+    tensor(0.8500)
+    """
 
 def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None, reduction: str = 'mean') -> Tensor:
     """Binary cross entropy of scores, averaged over the labels.
@@ -923,7 +1305,12 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """
 
 def relu_(input: Tensor) -> Tensor:
-    """``relu`` in place."""
+    """``relu`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> eg.relu_(x) is x, x
+    (True, tensor([0.0000, 0.5000, 2.0000]))
+    """
 
 def rms_norm(input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """Each example divided by the root of its mean square over its last dimensions.
@@ -939,10 +1326,26 @@ def rms_norm(input: Tensor, normalized_shape: int | Sequence[int], weight: Tenso
     """
 
 def rrelu(input: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool = False, inplace: bool = False) -> Tensor:
-    """``leaky_relu`` whose slope is drawn for each element while training, else in the middle."""
+    """``leaky_relu`` whose slope is drawn for each element while training, else in the middle.
+
+    Args:
+        input: any shape
+        lower, upper: the slope is drawn between them; 1/8 and 1/3 by default
+        training: draw slopes, else use the mean of the bounds; default ``False``
+        inplace: write the result to the input; default ``False``
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> eg.rrelu(x, 0.1, 0.3)
+    tensor([-0.2000,  0.5000,  2.0000])
+    """
 
 def rrelu_(input: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool = False) -> Tensor:
-    """``rrelu`` in place."""
+    """``rrelu`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> eg.rrelu_(x, 0.1, 0.3) is x, x
+    (True, tensor([-0.2000,  0.5000,  2.0000]))
+    """
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False) -> Tensor:
     """Attention: ``softmax(Q K^T * scale + mask) V``.
@@ -972,7 +1375,12 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """
 
 def selu_(input: Tensor) -> Tensor:
-    """``selu`` in place."""
+    """``selu`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> eg.selu_(x) is x, x
+    (True, tensor([-1.1113,  0.5254,  2.1014]))
+    """
 
 def sigmoid(input: Tensor) -> Tensor:
     """The logistic function ``1 / (1 + exp(-x))``, between 0 and 1.
@@ -1075,7 +1483,12 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     """
 
 def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
-    """``threshold`` in place."""
+    """``threshold`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> eg.threshold_(x, 1.0, 0.0) is x, x
+    (True, tensor([0., 0., 2.]))
+    """
 
 def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2, eps: float = 1e-06, swap: bool = False, size_average: bool | None = None, reduce: bool | None = None, reduction: str = 'mean') -> Tensor:
     """``max(0, |a - p| - |a - n| + margin)``: anchor nearer to p than to n.
@@ -1085,7 +1498,19 @@ def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, marg
     """
 
 def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative: Tensor, *, distance_function: Distance | None = None, margin: float = 1.0, swap: bool = False, reduction: str = 'mean') -> Tensor:
-    """``triplet_margin_loss`` with a distance of one's own."""
+    """``triplet_margin_loss`` with a distance of one's own.
+
+    Args:
+        anchor, positive, negative: of one shape
+        distance_function: of two tensors; default the Euclidean distance
+        margin: default 1.0
+        swap: use the smaller of ``d(a, n)`` and ``d(p, n)``; default ``False``
+        reduction: ``"mean"`` (default), ``"sum"`` or ``"none"``
+
+    >>> a = eg.zeros(1, 2)
+    >>> F.triplet_margin_with_distance_loss(a, a, a + 3, margin=5.0)
+    tensor(0.7574)
+    """
 
 def unfold(input: Tensor, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: str | int | Sequence[int] = 0, stride: int | Sequence[int] | None = 1) -> Tensor:
     """Sliding blocks of images as columns: (B, C, H, W) gives (B, C k k, L).
@@ -1095,11 +1520,39 @@ def unfold(input: Tensor, kernel_size: int | Sequence[int], dilation: int | Sequ
     """
 
 def upsample(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None, mode: str = 'nearest', align_corners: bool | None = None) -> Tensor:
-    """An older name of ``interpolate``."""
+    """An older name of ``interpolate``.
+
+    Args:
+        input: (N, C, *)
+        size: extents of the result, or
+        scale_factor: what the input's are multiplied by
+        mode, align_corners: as ``interpolate`` has them
+
+    >>> F.interpolate(eg.tensor([[[1.0, 2.0]]]), scale_factor=2)
+    tensor([[[1., 1., 2., 2.]]])
+    """
 
 def upsample_bilinear(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None) -> Tensor:
-    """``interpolate`` between four elements, corners on corners."""
+    """``interpolate`` between four elements, corners on corners.
+
+    Args:
+        input: (N, C, *)
+        size: extents of the result, or
+        scale_factor: what the input's are multiplied by
+
+    >>> F.interpolate(eg.tensor([[[[1.0, 2.0]]]]), (1, 3), mode="bilinear", align_corners=True)
+    tensor([[[[1.0000, 1.5000, 2.0000]]]])
+    """
 
 def upsample_nearest(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None) -> Tensor:
-    """``interpolate`` to the nearest element."""
+    """``interpolate`` to the nearest element.
+
+    Args:
+        input: (N, C, *)
+        size: extents of the result, or
+        scale_factor: what the input's are multiplied by
+
+    >>> F.interpolate(eg.tensor([[[1.0, 2.0]]]), 4)
+    tensor([[[1., 1., 2., 2.]]])
+    """
 

@@ -44,7 +44,13 @@ class Event:
 
 
 class FunctionEventAvg:
-    """All calls under one name."""
+    """All calls under one name.
+
+    >>> with eg.profiler.profile() as watched:
+    ...     _ = eg.ones(3) + 1
+    >>> watched.key_averages()[0].count > 0
+    True
+    """
 
     def __init__(self, key: str, input_shapes: tuple[Any, ...] = ()) -> None:
         self.key = key
@@ -68,7 +74,13 @@ _SORT_KEYS = ("cpu_time", "cpu_time_total", "self_cpu_time_total", "count")
 
 
 class EventList(list[Any]):
-    """Events or averages."""
+    """Events or averages.
+
+    >>> with eg.profiler.profile() as watched:
+    ...     _ = eg.ones(3) + 1
+    >>> len(watched.key_averages()) > 0
+    True
+    """
 
     def table(
         self, sort_by: str | None = None, row_limit: int = 100, max_name_column_width: int = 55,

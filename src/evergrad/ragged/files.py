@@ -162,6 +162,15 @@ def read_vsla(path: Path) -> Tensor:
     The file has the magic number, a byte each for byte order, rank, model and element type, four
     reserved ones, then shape, capacities and strides as 64-bit integers, and the elements of the
     capacities in row-major order; those outside the shape are dropped.
+
+    >>> import struct, tempfile
+    >>> from pathlib import Path
+    >>> header = b"VSLAv01" + bytes([0, 0, 1, 0, 0, 0, 0, 0, 0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "x.vsla")
+    ...     _ = path.write_bytes(header + struct.pack("<3Q2d", 2, 2, 8, 1.0, 2.0))
+    ...     ragged.read_vsla(path)
+    ragged.tensor([1., 2.], dtype=evergrad.float64)
     """
     with open(path, "rb") as file:
         data = file.read()

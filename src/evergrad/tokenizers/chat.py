@@ -46,6 +46,14 @@ class ChatTokenizer(Tokenizer):
     Text never gives one of the four, and they have no text. Characters that the tokenizer does not
     know are read as ``?`` (or left out, where it does not know that either): a chat is to answer
     whatever is typed.
+
+    Args:
+        base: the tokenizer of the text
+
+    >>> base = eg.tokenizers.CharTokenizer.train("hello")
+    >>> tokenizer = eg.tokenizers.ChatTokenizer(base)
+    >>> len(base), len(tokenizer)
+    (4, 8)
     """
 
     kind = "chat"

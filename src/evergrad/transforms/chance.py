@@ -31,21 +31,35 @@ class WithProbability(Module):
 
 
 class RandomHorizontalFlip(WithProbability):
-    """Left and right exchanged with probability ``p``."""
+    """Left and right exchanged with probability ``p``.
+
+    >>> eg.transforms.RandomHorizontalFlip(p=1.0)(eg.tensor([[[1, 2]]]))
+    tensor([[[2, 1]]])
+    """
 
     def forward(self, img: Any) -> Any:
         return F.hflip(img) if happens(self.p) else img
 
 
 class RandomVerticalFlip(WithProbability):
-    """Top and bottom exchanged with probability ``p``."""
+    """Top and bottom exchanged with probability ``p``.
+
+    >>> eg.transforms.RandomVerticalFlip(p=1.0)(eg.tensor([[[1], [2]]]))
+    tensor([[[2],
+             [1]]])
+    """
 
     def forward(self, img: Any) -> Any:
         return F.vflip(img) if happens(self.p) else img
 
 
 class RandomCrop(Module):
-    """A part of the image, after edges were added around it."""
+    """A part of the image, after edges were added around it.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> eg.transforms.RandomCrop(2)(image).shape
+    evergrad.Size([3, 2, 2])
+    """
 
     def __init__(
         self,
@@ -102,7 +116,12 @@ def size_to_crop(img: Any, output_size: tuple[int, int]) -> tuple[int, int]:
 
 
 class RandomResizedCrop(Module):
-    """A part of random area and aspect ratio, resized."""
+    """A part of random area and aspect ratio, resized.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> eg.transforms.RandomResizedCrop(2)(image).shape
+    evergrad.Size([3, 2, 2])
+    """
 
     def __init__(
         self,
@@ -181,7 +200,12 @@ def _fill_for(img: Any, fill: Any) -> Any:
 
 
 class RandomRotation(Module):
-    """The image turned by an angle of a range, in degrees."""
+    """The image turned by an angle of a range, in degrees.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> eg.transforms.RandomRotation(30)(image).shape
+    evergrad.Size([3, 4, 4])
+    """
 
     def __init__(
         self,
@@ -218,7 +242,12 @@ class RandomRotation(Module):
 
 
 class RandomAffine(Module):
-    """The image turned, moved, scaled and sheared at random."""
+    """The image turned, moved, scaled and sheared at random.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> eg.transforms.RandomAffine(30)(image).shape
+    evergrad.Size([3, 4, 4])
+    """
 
     def __init__(
         self,

@@ -24,7 +24,11 @@ Array = np.ndarray[Any, Any]
 
 
 class InterpolationMode(Enum):
-    """How values between pixels are found. The last three are Pillow's and only named here."""
+    """How values between pixels are found. The last three are Pillow's and only named here.
+
+    >>> eg.transforms.InterpolationMode.BILINEAR.value
+    'bilinear'
+    """
 
     NEAREST = "nearest"
     NEAREST_EXACT = "nearest-exact"
