@@ -112,7 +112,7 @@ class Hardtanh(_Activation):
         warnings.warn(
             f"keyword argument `{name}` is deprecated and rename to `{present}`",
             FutureWarning,
-            stacklevel=3,
+            stacklevel=4,  # below this, the constructor and its wrapper
         )
         return value
 

@@ -199,7 +199,7 @@ def _check_settings(
             "dropout option adds dropout after all but last recurrent layer, so non-zero dropout "
             f"expects num_layers greater than 1, but got dropout={dropout} and "
             f"num_layers={num_layers}",
-            stacklevel=4,
+            stacklevel=5,  # below _check_settings, two constructors and the wrapper of one
         )
     if input_size <= 0:
         raise ValueError("input_size must be greater than zero")

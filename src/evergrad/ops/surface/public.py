@@ -24,6 +24,7 @@ from evergrad.core.overlap import refuse_partial_overlap
 from evergrad.core.shapes import tensor_type
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.keywords import explain_keyword
 from evergrad.ops.reference import DOCS
 from evergrad.ops.surface.signatures import DerivedSignature
 
@@ -162,7 +163,11 @@ def _accepting_numpy_names(function: Callable[..., Any]) -> Callable[..., Any]:
     def renamed(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
             _rename(kwargs)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            explain_keyword(error, function, _NUMPY_NAMES)
+            raise
 
     renamed.numpy_names = True  # type: ignore[attr-defined]
     return renamed
@@ -185,7 +190,11 @@ def accepting_out(function: Callable[..., Any], numpy_names: bool = False) -> Ca
         if numpy_names and kwargs:
             _rename(kwargs)
         if out is None:
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except TypeError as error:
+                explain_keyword(error, function, ("out", *(_NUMPY_NAMES if numpy_names else ())))
+                raise
         if STATE.get().trace is None:
             _refuse_overlaps(function.__name__, out, (*args, *kwargs.values()))
         result = function(*args, **kwargs)
