@@ -172,6 +172,7 @@ from evergrad.compat.torch import hub as hub
 from evergrad import interop as interop
 from evergrad import io as io
 from evergrad.compat.torch import jit as jit
+from evergrad import keywords as keywords
 from evergrad.compat.torch import library as library
 from evergrad import linalg as linalg
 from evergrad import masked as masked

@@ -291,24 +291,31 @@ class GradScaler:
         return self._init_scale if self._scale is None else float(self._scale.item())
 
     def get_growth_factor(self) -> float:
+        """The growth factor."""
         return self._growth_factor
 
     def set_growth_factor(self, new_factor: float) -> None:
+        """Set the growth factor."""
         self._growth_factor = new_factor
 
     def get_backoff_factor(self) -> float:
+        """The backoff factor."""
         return self._backoff_factor
 
     def set_backoff_factor(self, new_factor: float) -> None:
+        """Set the backoff factor."""
         self._backoff_factor = new_factor
 
     def get_growth_interval(self) -> int:
+        """The growth interval."""
         return self._growth_interval
 
     def set_growth_interval(self, new_interval: int) -> None:
+        """Set the growth interval."""
         self._growth_interval = new_interval
 
     def is_enabled(self) -> bool:
+        """Whether it does anything."""
         return self._enabled
 
     def state_dict(self) -> dict[str, Any]:

@@ -54,6 +54,7 @@ class Audit(NamedTuple):
         return "\n".join(lines)
 
     def raise_if_wrong(self) -> Audit:
+        """Raise an error that lists the findings, if there are any."""
         if self.findings:
             raise GradientError(str(self))
         return self

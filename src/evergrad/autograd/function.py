@@ -96,6 +96,7 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
+        """The tensors given to ``save_for_backward``."""
         node = self._node()
         if node is None:
             raise GradientError(
@@ -234,20 +235,24 @@ class Function:
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Store on ``ctx`` what backward needs, where ``forward`` takes no ``ctx``."""
         raise NotImplementedError("setup_context is not implemented.")
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """The cotangents of the inputs, from those of the results; ``vjp`` is another name."""
         raise NotImplementedError("You must implement the backward function of a custom Function.")
 
     vjp = backward
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """The tangents of the results, from those of the inputs."""
         raise NotImplementedError("You must implement the jvp function for custom Function.")
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        """The results of a batch: ``info``, the batch dimensions of the inputs, the inputs."""
         raise NotImplementedError("You must implement the vmap function for custom Function.")
 
     @classmethod

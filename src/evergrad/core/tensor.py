@@ -93,26 +93,32 @@ class Tensor(TensorMethods):
 
     @property
     def shape(self) -> Size:
+        """The extents."""
         return Size(self._type.shape)
 
     @property
     def dtype(self) -> dtype:
+        """The element type."""
         return self._type.dtype
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions."""
         return len(self._type.shape)
 
     @property
     def device(self) -> Device:
+        """Where the elements are: the CPU."""
         return CPU
 
     @property
     def nbytes(self) -> int:
+        """The bytes of the elements."""
         return self._type.nbytes
 
     @property
     def itemsize(self) -> int:
+        """The bytes of an element."""
         return self._type.dtype.itemsize
 
     @overload
@@ -136,15 +142,19 @@ class Tensor(TensorMethods):
     nelement = numel
 
     def element_size(self) -> int:
+        """The bytes of an element."""
         return self._type.dtype.itemsize
 
     def is_floating_point(self) -> bool:
+        """Whether the elements are floats."""
         return self._type.dtype.is_floating_point
 
     def is_complex(self) -> bool:
+        """Whether the elements are complex."""
         return self._type.dtype.is_complex
 
     def is_signed(self) -> bool:
+        """Whether the element type has negative numbers."""
         return self._type.dtype.is_signed
 
     def __len__(self) -> int:
@@ -210,6 +220,7 @@ class Tensor(TensorMethods):
 
     @property
     def requires_grad(self) -> bool:
+        """Whether operations on it are recorded."""
         return current_node(self) is not None
 
     @requires_grad.setter
@@ -250,6 +261,7 @@ class Tensor(TensorMethods):
 
     @property
     def is_leaf(self) -> bool:
+        """Whether it is no result of a recorded operation."""
         node = current_node(self)
         return node is None or isinstance(node, Leaf)
 
@@ -301,6 +313,7 @@ class Tensor(TensorMethods):
 
     @property
     def retains_grad(self) -> bool:
+        """Whether ``backward`` keeps the gradient of this result."""
         node = current_node(self)
         if node is None or node.hooks is None:
             return False
@@ -317,6 +330,7 @@ class Tensor(TensorMethods):
 
     @property
     def output_nr(self) -> int:
+        """Which result of its operation it is."""
         return self._index
 
     @property

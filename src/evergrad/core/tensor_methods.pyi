@@ -21,7 +21,7 @@ class TensorMethods:
 
     @property
     def H(self) -> Tensor:
-        ...
+        """The conjugate transpose of the last two dimensions."""
 
     @property
     def T(self) -> Tensor:
@@ -1831,7 +1831,8 @@ class TensorMethods:
         True
         """
 
-    def is_pinned(self, device: Device | str | _int | None = None) -> _bool: ...
+    def is_pinned(self, device: Device | str | _int | None = None) -> _bool:
+        """Whether the memory is page-locked: never."""
 
     @property
     def is_quantized(self) -> _bool:
@@ -2253,7 +2254,7 @@ class TensorMethods:
 
     @property
     def mH(self) -> Tensor:
-        ...
+        """The conjugate transpose of the last two dimensions."""
 
     @property
     def mT(self) -> Tensor:

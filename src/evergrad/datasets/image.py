@@ -57,14 +57,17 @@ class Image:
 
     @property
     def size(self) -> tuple[int, int]:
+        """(width, height) in pixels."""
         return self.width, self.height
 
     @property
     def width(self) -> int:
+        """Pixels from left to right."""
         return int(self._pixels.shape[1])
 
     @property
     def height(self) -> int:
+        """Pixels from top to bottom."""
         return int(self._pixels.shape[0])
 
     def getbands(self) -> tuple[str, ...]:
@@ -77,9 +80,11 @@ class Image:
         return tuple(pixel.tolist()) if pixel.ndim else pixel.item()
 
     def tobytes(self) -> bytes:
+        """The pixels, row by row."""
         return self._pixels.tobytes()
 
     def copy(self) -> Image:
+        """A copy with pixels of its own."""
         return Image(self._pixels.copy(), self.mode)
 
     def crop(self, box: tuple[int, int, int, int]) -> Image:

@@ -80,6 +80,7 @@ class MNIST(VisionDataset):
 
     @property
     def class_to_idx(self) -> dict[str, int]:
+        """The label of each class, by name."""
         return {name: index for index, name in enumerate(self.classes)}
 
     def download(self) -> None:
@@ -134,18 +135,22 @@ class MNIST(VisionDataset):
 
     @property
     def train_labels(self) -> Tensor:
+        """The labels, under a former name."""
         return self._renamed("train_labels", "targets")
 
     @property
     def test_labels(self) -> Tensor:
+        """The labels, under a former name."""
         return self._renamed("test_labels", "targets")
 
     @property
     def train_data(self) -> Tensor:
+        """The images, under a former name."""
         return self._renamed("train_data", "data")
 
     @property
     def test_data(self) -> Tensor:
+        """The images, under a former name."""
         return self._renamed("test_data", "data")
 
     def _renamed(self, former: str, name: str) -> Tensor:

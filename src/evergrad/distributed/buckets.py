@@ -116,9 +116,11 @@ class GradBucket:
         return self._buffer
 
     def set_buffer(self, tensor: Tensor) -> None:
+        """Replace the flat gradients."""
         self._buffer = tensor
 
     def index(self) -> int:
+        """The number of the bucket."""
         return self._bucket.index
 
     def is_last(self) -> bool:
@@ -130,4 +132,5 @@ class GradBucket:
         return split(self._buffer, self._bucket.parameters)
 
     def parameters(self) -> list[Tensor]:
+        """The parameters of the bucket."""
         return list(self._bucket.parameters)

@@ -52,10 +52,12 @@ class DeviceMesh:
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions."""
         return self._ranks.ndim
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """How many ranks in each dimension."""
         return self._ranks.shape
 
     def size(self, mesh_dim: int | None = None) -> int:
@@ -82,6 +84,7 @@ class DeviceMesh:
         return found
 
     def get_all_groups(self) -> list[ProcessGroup]:
+        """The process group of each dimension."""
         return [self.get_group(dim) for dim in range(self.ndim)]
 
     def get_coordinate(self) -> list[int] | None:
@@ -90,6 +93,7 @@ class DeviceMesh:
         return [int(i) for i in own[0]] if len(own) else None
 
     def get_rank(self) -> int:
+        """The number of this process in the world."""
         return checked_group(None).rank()
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:

@@ -100,9 +100,11 @@ class ProcessGroup:
         return self
 
     def rank(self) -> int:
+        """The number of this process in the group."""
         return self.transport.rank
 
     def size(self) -> int:
+        """How many processes."""
         return self.transport.size
 
     def launch(

@@ -43,6 +43,7 @@ class Work:
         return True
 
     def is_completed(self) -> bool:
+        """Whether it is done."""
         if self._task is None:
             return True
         assert self._engine is not None
@@ -52,9 +53,11 @@ class Work:
         return self._task.is_done
 
     def is_success(self) -> bool:
+        """Whether it is done without an error."""
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> BaseException | None:
+        """The error, if there was one."""
         return None if self._task is None else self._task.error
 
     def result(self) -> list[Any]:

@@ -138,10 +138,12 @@ class AffineTransform(Transform):
 
     @constraints.dependent_property(is_discrete=False)
     def domain(self) -> Constraint:
+        """The constraint that inputs satisfy."""
         return self._reals()
 
     @constraints.dependent_property(is_discrete=False)
     def codomain(self) -> Constraint:
+        """The constraint that results satisfy."""
         return self._reals()
 
     def _reals(self) -> Constraint:
@@ -325,6 +327,7 @@ class CumulativeDistributionTransform(Transform):
 
     @property
     def domain(self) -> Constraint:
+        """The constraint that inputs satisfy."""
         return self.distribution.support
 
     def _call(self, x: Tensor) -> Tensor:

@@ -107,10 +107,12 @@ class CatTransform(_JoinedTransform):
 
     @constraints.dependent_property
     def domain(self) -> Constraint:
+        """The constraint that inputs satisfy."""
         return constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths)
 
     @constraints.dependent_property
     def codomain(self) -> Constraint:
+        """The constraint that results satisfy."""
         return constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths)
 
 
@@ -147,8 +149,10 @@ class StackTransform(_JoinedTransform):
 
     @constraints.dependent_property
     def domain(self) -> Constraint:
+        """The constraint that inputs satisfy."""
         return constraints.stack([t.domain for t in self.transforms], self.dim)
 
     @constraints.dependent_property
     def codomain(self) -> Constraint:
+        """The constraint that results satisfy."""
         return constraints.stack([t.codomain for t in self.transforms], self.dim)

@@ -202,6 +202,7 @@ class ComposeTransform(Transform):
 
     @constraints.dependent_property(is_discrete=False)
     def domain(self) -> Constraint:
+        """The constraint that inputs satisfy."""
         if not self.parts:
             return constraints.real
         depth = self.parts[-1].codomain.event_dim
@@ -212,6 +213,7 @@ class ComposeTransform(Transform):
 
     @constraints.dependent_property(is_discrete=False)
     def codomain(self) -> Constraint:
+        """The constraint that results satisfy."""
         if not self.parts:
             return constraints.real
         depth = self.parts[0].domain.event_dim
@@ -315,10 +317,12 @@ class IndependentTransform(Transform):
 
     @constraints.dependent_property(is_discrete=False)
     def domain(self) -> Constraint:
+        """The constraint that inputs satisfy."""
         return constraints.independent(self.base_transform.domain, self.reinterpreted_batch_ndims)
 
     @constraints.dependent_property(is_discrete=False)
     def codomain(self) -> Constraint:
+        """The constraint that results satisfy."""
         return constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims)
 
     @property
@@ -379,10 +383,12 @@ class ReshapeTransform(Transform):
 
     @constraints.dependent_property
     def domain(self) -> Constraint:
+        """The constraint that inputs satisfy."""
         return constraints.independent(constraints.real, len(self.in_shape))
 
     @constraints.dependent_property
     def codomain(self) -> Constraint:
+        """The constraint that results satisfy."""
         return constraints.independent(constraints.real, len(self.out_shape))
 
     def _call(self, x: Tensor) -> Tensor:

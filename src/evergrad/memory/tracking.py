@@ -162,6 +162,7 @@ class Allocation:
 
     @property
     def op(self) -> str:
+        """The op that allocated it."""
         return self.origin.op
 
     @property
@@ -171,10 +172,12 @@ class Allocation:
 
     @property
     def category(self) -> str:
+        """What it is for."""
         storage = None if self._storage is None or self.died is not None else self._storage()
         return CATEGORIES[self._category if storage is None else storage.category]
 
     def end(self, category: int, died: float) -> None:
+        """Note that it was released."""
         self._category = category
         self.died = died
 
@@ -282,12 +285,14 @@ class Tracker(Census):
     # -- recording --------------------------------------------------------------------------
 
     def allocated(self, storage: Any) -> None:
+        """Note an allocation."""
         live = LEDGER.live
         source = origin(sys._getframe(1))
         made = self._enter(storage, source)
         self.timeline.append(Event(made.born, "alloc", made.nbytes, live, source, made))
 
     def freed(self, storage: Any) -> None:
+        """Note a release."""
         live = LEDGER.live
         gone = self._leave(storage)
         source = _BEFORE if gone is None else gone.origin

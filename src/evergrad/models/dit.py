@@ -109,6 +109,7 @@ class DiT(Model):
         self.initialise()
 
     def initialise(self) -> None:
+        """Draw the weights."""
         for name, parameter in self.named_parameters():
             is_zero = name.endswith("bias") or "modulation" in name or name.startswith("head")
             if is_zero:
@@ -140,6 +141,7 @@ class DiT(Model):
         return self.unpatchify(x)
 
     def unpatchify(self, x: eg.Tensor) -> eg.Tensor:  # (B, T, channels * P * P)
+        """Patches back to pictures."""
         side = self.config.size // self.config.patch
         x = x.transpose(1, 2).unflatten(2, (side, side))  # (B, channels * P * P, side, side)
         return F.pixel_shuffle(x, self.config.patch)  # (B, channels, size, size)

@@ -64,6 +64,7 @@ class FluxConfig:
 
     @property
     def width(self) -> int:
+        """The features: heads times their size."""
         return self.num_attention_heads * self.attention_head_dim
 
 

@@ -78,10 +78,12 @@ class GPTConfig:
 
     @property
     def shared_heads(self) -> int:
+        """The heads of keys and values."""
         return self.heads if self.kv_heads is None else self.kv_heads
 
     @property
     def head_size(self) -> int:
+        """The features of a head."""
         return self.width // self.heads if self.head_width is None else self.head_width
 
     @property
@@ -281,6 +283,7 @@ class GPT(Model):
         return self.norm(x)
 
     def scores(self, features: eg.Tensor) -> eg.Tensor:  # (..., C) -> (..., vocabulary)
+        """The scores of the next token, from features."""
         if self.head is not None:
             return self.head(features)
         return F.linear(features, self.tokens.weight)

@@ -49,6 +49,7 @@ class LoRAConfig:
 
     @property
     def scale(self) -> float:
+        """The factor of the adapter: alpha / rank."""
         return self.alpha / self.rank
 
     def chooses(self, name: str) -> bool:

@@ -48,6 +48,7 @@ class PainterConfig:
         require(self.channels % 8 == 0, f"channels is {self.channels}", "choose a multiple of 8")
 
     def flux(self) -> FluxConfig:
+        """The configuration of the transformer."""
         head = self.width // self.heads
         side = 3 * head // 8 // 2 * 2
         return FluxConfig(
@@ -140,15 +141,18 @@ class Painter(Model):
         self.transformer: Flux = Flux(config.flux())
 
     def pack(self, z: eg.Tensor) -> eg.Tensor:  # (B, Z, h, w) -> (B, h w / 4, 4 Z)
+        """Latents as a sequence of patches."""
         return F.pixel_unshuffle(z, 2).flatten(2).transpose(1, 2)
 
     def unpack(self, x: eg.Tensor) -> eg.Tensor:
+        """A sequence of patches as latents."""
         side = self.config.size // 4
         return F.pixel_shuffle(x.transpose(1, 2).unflatten(2, (side, side)), 2)
 
     def velocity(
         self, x: eg.Tensor, words: eg.Tensor, time: eg.Tensor, guidance: eg.Tensor
     ) -> eg.Tensor:  # (B, T, 4 Z), (B, L), (B), (B)
+        """The predicted velocity of latents at a time."""
         features, pooled = self.text(words)
         side = self.config.size // 4
         text_ids = eg.zeros(words.shape[1], 3)

@@ -128,6 +128,7 @@ class ResNet(Model):
         self.initialise()
 
     def initialise(self) -> None:
+        """Draw the weights."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -38,6 +38,7 @@ class ViTConfig:
 
     @property
     def patches(self) -> int:
+        """The number of patches."""
         return (self.size // self.patch) ** 2
 
 
@@ -79,6 +80,7 @@ class ViT(Model):
         self.initialise()
 
     def initialise(self) -> None:
+        """Draw the weights."""
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)

@@ -447,6 +447,7 @@ class PReLU(_Activation):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the parameters anew, as the constructor does."""
         init.constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:

@@ -209,6 +209,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             )
 
     def reset_parameters(self) -> None:
+        """Draw the parameters anew, as the constructor does."""
         self.head.reset_parameters()
         for cluster in self.tail:
             for layer in cluster.children():

@@ -267,6 +267,7 @@ class LayerNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the parameters anew, as the constructor does."""
         _reset_scale_and_shift(self)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -300,6 +301,7 @@ class RMSNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the parameters anew, as the constructor does."""
         if self.weight is not None:
             init.ones_(self.weight)
 
@@ -332,6 +334,7 @@ class GroupNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the parameters anew, as the constructor does."""
         _reset_scale_and_shift(self)
 
     def forward(self, input: Tensor) -> Tensor:

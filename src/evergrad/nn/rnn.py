@@ -83,6 +83,7 @@ class RNNBase(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the parameters anew, as the constructor does."""
         bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
@@ -92,6 +93,7 @@ class RNNBase(Module):
 
     @property
     def all_weights(self) -> list[list[Parameter]]:
+        """The parameters of each layer and direction, in their order."""
         suffixes = ("", "_reverse")[: 2 if self.bidirectional else 1]
         return [
             [getattr(self, name) for kind in _KINDS if hasattr(self, name := f"{kind}_l{layer}{s}")]
@@ -364,6 +366,7 @@ class RNNCellBase(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the parameters anew, as the constructor does."""
         bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)

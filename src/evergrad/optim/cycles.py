@@ -102,6 +102,7 @@ class CyclicLR(LRScheduler):
         self.base_lrs = bases
 
     def scale_fn(self, x: float) -> float:
+        """The factor of the amplitude, in a cycle or at a step."""
         if self._scale_fn is not None:
             return self._scale_fn(x)
         if self.mode == "triangular":
@@ -132,6 +133,7 @@ class CyclicLR(LRScheduler):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from what ``state_dict`` gave."""
         given = dict(state_dict)
         attributes = given.pop("_scale_fn_custom", None)
         super().load_state_dict(given)

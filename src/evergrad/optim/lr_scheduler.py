@@ -65,6 +65,7 @@ class ChainedScheduler(LRScheduler):
         return _state_with_parts(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from what ``state_dict`` gave."""
         _load_with_parts(self, state_dict)
 
 
@@ -154,6 +155,7 @@ class SequentialLR(LRScheduler):
         return _state_with_parts(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from what ``state_dict`` gave."""
         _load_with_parts(self, state_dict)
 
 
@@ -240,6 +242,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     @property
     def in_cooldown(self) -> bool:
+        """Whether it waits after a change."""
         return self.cooldown_counter > 0
 
     def is_better(self, a: float, best: float) -> bool:

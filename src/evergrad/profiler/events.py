@@ -60,6 +60,7 @@ class FunctionEventAvg:
         self.self_cpu_time_total: float = 0.0
 
     def add(self, event: Event) -> None:
+        """Count another call."""
         self.count += 1
         self.cpu_time_total += event.cpu_time_total
         self.self_cpu_time_total += event.self_cpu_time_total

@@ -154,6 +154,7 @@ class Batch(Value):
         return Batch(self._elements, self.shapes, batch_shape)
 
     def tolist(self) -> list[Any]:
+        """The elements as nested lists."""
         return [value.tolist() for value in self.detach().unbind()]
 
     def __repr__(self) -> str:

@@ -242,6 +242,7 @@ class Tensor(Value):
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions."""
         return self.dense.ndim
 
     def extended(self, layout: Shape) -> Dense:
@@ -276,6 +277,7 @@ class Tensor(Value):
         return reshape(self.dense, own)[at]
 
     def tolist(self) -> Any:
+        """The elements as nested lists."""
         return self.dense.tolist()
 
     def numpy(self) -> Any:

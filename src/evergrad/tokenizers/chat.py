@@ -89,13 +89,16 @@ class ChatTokenizer(Tokenizer):
 
     @property
     def stops(self) -> frozenset[int]:
+        """The tokens that end an answer."""
         return frozenset({self._numbers[END]})
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """The tokens of a conversation up to the next answer."""
         begun = self._numbers["<|assistant|>"]
         return [*self.example(messages).tokens, begun]
 
     def example(self, messages: Sequence[Message]) -> Example:
+        """The tokens of a conversation, and which of them are learned."""
         tokens: list[int] = []
         learned: list[bool] = []
         for message in messages:

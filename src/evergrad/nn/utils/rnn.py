@@ -48,22 +48,27 @@ class PackedSequence(_Packed):
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """Convert the data, as ``Tensor.to`` does."""
         return self._replace_data(self.data.to(*args, **kwargs))
 
     def _replace_data(self, data: Tensor) -> PackedSequence:
         return PackedSequence(data, self.batch_sizes, self.sorted_indices, self.unsorted_indices)
 
     def double(self) -> PackedSequence:
+        """The data as float64."""
         return self.to(dtype=dtypes.float64)
 
     def float(self) -> PackedSequence:
+        """The data as float32."""
         return self.to(dtype=dtypes.float32)
 
     def cpu(self) -> PackedSequence:
+        """The same: everything is on the CPU."""
         return self
 
     @property
     def is_cuda(self) -> bool:
+        """Whether it is on a GPU: never."""
         return False
 
 

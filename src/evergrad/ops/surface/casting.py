@@ -116,6 +116,7 @@ def pin_memory(self: Tensor, device: Any = None) -> Tensor:
 
 @expose(function=False)
 def is_pinned(self: Tensor, device: Any = None) -> bool:
+    """Whether the memory is page-locked: never."""
     return False
 
 

@@ -141,6 +141,7 @@ class DataLoader(Generic[T_co]):
 
     @property
     def multiprocessing_context(self) -> Any:
+        """How workers are started: a context of ``multiprocessing``, or ``None``."""
         return self._multiprocessing_context
 
     @multiprocessing_context.setter

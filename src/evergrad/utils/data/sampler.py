@@ -107,6 +107,7 @@ class RandomSampler(Sampler[int]):
 
     @property
     def num_samples(self) -> int:
+        """How many indices are drawn."""
         # The size of a data set may change while a sampler is in use.
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
