@@ -17,7 +17,7 @@ ROOT = Path(evergrad.__file__).parent
 
 # From the bottom up; names on one line may import each other.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "config", "lazy", "extension", "html"),
+    ("errors", "config", "keywords", "lazy", "extension", "html"),
     ("memory",),
     ("core", "return_types", "interop"),
     ("ops",),

@@ -101,3 +101,13 @@ def test_pyright_finds_the_mistakes_and_nothing_else(tmp_path: Path) -> None:
         if d["severity"] == "error"
     ]
     assert sorted(places) == [("wrong.py", number) for number in marked_lines()], done.stdout
+
+
+@pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed")
+def test_pyright_knows_the_types_of_nearly_all_exported_symbols() -> None:
+    tool = HERE.parent / "tools" / "verify_types.py"
+    done = subprocess.run(
+        [sys.executable, str(tool), "--least", "0.95", "evergrad"],
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -3,8 +3,8 @@
     python tools/generate_stubs.py [--check]
 
 ``evergrad/__init__.pyi`` has the functions of the top level, ``core/tensor_methods.pyi`` what the
-op modules attach to :class:`Tensor`, and ``fft``, ``linalg``, ``special`` and ``return_types`` have
-stubs of their own. ``--check`` only says whether the stubs are up to date.
+op modules attach to :class:`Tensor`, and ``fft``, ``linalg``, ``special``, ``nn.functional`` and
+``return_types`` have stubs of their own. ``--check`` only says whether the stubs are up to date.
 """
 
 from __future__ import annotations
@@ -411,6 +411,7 @@ def stubs() -> dict[str, str]:
         "core/tensor_methods.pyi": tensor_methods(),
         "fft.pyi": namespace("fft", "Discrete Fourier transforms."),
         "linalg.pyi": namespace("linalg", "Linear algebra on matrices and stacks of them."),
+        "nn/functional.pyi": namespace("nn.functional", "The functions of neural networks."),
         "return_types.pyi": return_types(),
         "special.pyi": namespace("special", "Special functions."),
     }

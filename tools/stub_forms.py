@@ -36,6 +36,8 @@ PARAMETERS = {
     "output_padding": INTS,
     "output_size": f"{INTS} | tuple[int | None, ...] | None",
     "padding": f"str | {INTS}",
+    "normalized_shape": INTS,
+    "scale_factor": "float | Sequence[float] | None",
     "shifts": INTS,
     "size": f"{INTS} | None",
     "sizes": INTS,
@@ -68,7 +70,27 @@ def _values(name: str, dim: str = "dim: int", others: str = "keepdim: bool = Fal
     return [("", "Tensor"), (f"{dim}, {others}", f"return_types.{name}")]
 
 
+def _pooled(parameters: str) -> list[tuple[str, str]]:
+    return [
+        (f"{parameters}, return_indices: Literal[False] = False", "Tensor"),
+        (f"{parameters}, *, return_indices: Literal[True]", "tuple[Tensor, Tensor]"),
+    ]
+
+
+_WINDOWS = (
+    f"kernel_size: {INTS}, stride: {INTS} | None = None, padding: {INTS} = 0, "
+    f"dilation: {INTS} = 1, ceil_mode: bool = False"
+)
+_FRACTIONAL = (
+    f"kernel_size: {INTS}, output_size: {INTS} | None = None, "
+    "output_ratio: float | Sequence[float] | None = None"
+)
+_ADAPTIVE = f"output_size: {INTS} | Sequence[int | None] | None"
+
 FORMS: dict[str, list[tuple[str, str]]] = {
+    **{f"max_pool{rank}d": _pooled(_WINDOWS) for rank in (1, 2, 3)},
+    **{f"adaptive_max_pool{rank}d": _pooled(_ADAPTIVE) for rank in (1, 2, 3)},
+    **{f"fractional_max_pool{rank}d": _pooled(_FRACTIONAL) for rank in (2, 3)},
     "max": [*_values("max"), (f"other: {OPERAND}", "Tensor")],
     "min": [*_values("min"), (f"other: {OPERAND}", "Tensor")],
     "median": _values("median"),

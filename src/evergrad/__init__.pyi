@@ -174,6 +174,7 @@ from evergrad.compat.torch import hub as hub
 from evergrad import interop as interop
 from evergrad import io as io
 from evergrad.compat.torch import jit as jit
+from evergrad import keywords as keywords
 from evergrad.compat.torch import library as library
 from evergrad import linalg as linalg
 from evergrad import masked as masked
@@ -499,7 +500,13 @@ def adjoint(input: _Tensor) -> _Tensor:
     """
 
 def alias_copy(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """A copy of what ``alias`` gives."""
+    """A copy of what ``alias`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.alias_copy(x)
+    tensor([[0., 1.],
+            [2., 3.]])
+    """
 
 def all(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """Whether all elements are not zero, of all or along a dimension.
@@ -516,7 +523,16 @@ def allclose(input: _Tensor, other: _Tensor, rtol: _float = 1e-05, atol: _float 
     """
 
 def alpha_dropout(input: _Tensor, p: _float, train: _bool) -> _Tensor:
-    """Dropout to the limit of ``selu``, keeping mean and variance."""
+    """Dropout to the limit of ``selu``, keeping mean and variance.
+
+    Args:
+        input: any shape
+        p: chance of each element
+        train: whether anything happens
+
+    >>> eg.alpha_dropout(eg.ones(3), 0.5, False)
+    tensor([1., 1., 1.])
+    """
 
 def amax(input: _Tensor, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The largest element along dimensions; equal ones share the gradient.
@@ -696,10 +712,25 @@ def as_strided(input: _Tensor, size: _int | Sequence[_int] | None, stride: _int 
     """
 
 def as_strided_copy(input: _Tensor, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None, *, out: _Tensor | None = None) -> _Tensor:
-    """A copy of what ``as_strided`` gives."""
+    """A copy of what ``as_strided`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.as_strided_copy(x, (2,), (3,))
+    tensor([0., 3.])
+    """
 
 def as_strided_scatter(input: _Tensor, src: _Tensor, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None) -> _Tensor:
-    """A copy with the part that ``as_strided`` shows replaced."""
+    """A copy with the part that ``as_strided`` shows replaced.
+
+    Args:
+        input: the tensor
+        src: what replaces the part
+        size, stride, storage_offset: of the part, as ``as_strided`` takes them
+
+    >>> eg.as_strided_scatter(eg.zeros(2, 2), eg.ones(2), (2,), (3,))
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
 
 def as_tensor(data: Any, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> _Tensor:
     """A tensor on the memory of ``data`` if it is an array or tensor of the right type,
@@ -861,7 +892,21 @@ def bartlett_window(window_length: _int, periodic: _bool = True, *, dtype: _dtyp
     """
 
 def batch_norm(input: _Tensor, weight: _Tensor | None, bias: _Tensor | None, running_mean: _Tensor | None, running_var: _Tensor | None, training: _bool, momentum: _float, eps: _float, cudnn_enabled: _bool) -> _Tensor:
-    """``nn.functional.batch_norm`` with the arguments of PyTorch's ``torch.batch_norm``."""
+    """``nn.functional.batch_norm`` with the arguments of PyTorch's ``torch.batch_norm``.
+
+    Args:
+        input: (N, C, *)
+        weight, bias: (C) or ``None``
+        running_mean, running_var: (C) or ``None``
+        training: use the statistics of the batch
+        momentum, eps: as ``nn.functional.batch_norm`` has them
+        cudnn_enabled: accepted
+
+    >>> x = eg.tensor([[1.0], [3.0]])
+    >>> eg.batch_norm(x, None, None, None, None, True, 0.1, 0.0, False)
+    tensor([[-1.],
+            [ 1.]])
+    """
 
 def bernoulli(input: _Tensor, p: Any = None, *, generator: _Generator | None = None, out: _Tensor | None = None) -> _Tensor:
     """1 with a given probability, else 0, in the type of the input.
@@ -1046,7 +1091,12 @@ def celu(input: _Tensor, alpha: _float = 1.0, inplace: _bool = False) -> _Tensor
     """
 
 def celu_(input: _Tensor, alpha: _float = 1.0) -> _Tensor:
-    """``celu`` in place."""
+    """``celu`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> eg.celu_(x) is x, x
+    (True, tensor([-0.6321,  0.5000,  2.0000]))
+    """
 
 def chain_matmul(*matrices: _Tensor, out: _Tensor | None = None) -> _Tensor:
     """The product of several matrices, in the order that needs the fewest steps.
@@ -1072,10 +1122,34 @@ def cholesky(input: _Tensor, upper: _bool = False, *, out: _Tensor | None = None
     """
 
 def cholesky_inverse(input: _Tensor, upper: _bool = False, *, out: _Tensor | None = None) -> _Tensor:
-    """The inverse of ``A``, given its Cholesky factor."""
+    """The inverse of ``A``, given its Cholesky factor.
+
+    Args:
+        input: the factor (*, n, n)
+        upper: whether it is the upper one; default ``False``
+        out: where to write the result
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> L = eg.linalg.cholesky(A)
+    >>> eg.allclose(eg.cholesky_inverse(L) @ A, eg.eye(2), atol=1e-6)
+    True
+    """
 
 def cholesky_solve(input: _Tensor, input2: _Tensor, upper: _bool = False, *, out: _Tensor | None = None) -> _Tensor:
-    """The solution of ``A X = input``, given the Cholesky factor ``input2`` of ``A``."""
+    """The solution of ``A X = input``, given the Cholesky factor ``input2`` of ``A``.
+
+    Args:
+        input: right-hand sides (*, n, k)
+        input2: the factor (*, n, n)
+        upper: whether it is the upper one; default ``False``
+        out: where to write the result
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> L = eg.linalg.cholesky(A)
+    >>> x = eg.cholesky_solve(eg.ones(2, 1), L)
+    >>> eg.allclose(A @ x, eg.ones(2, 1), atol=1e-6)
+    True
+    """
 
 def chunk(input: _Tensor, chunks: _int, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """At most ``chunks`` views of about the same size along a dimension.
@@ -1418,7 +1492,13 @@ def detach_(input: _Tensor) -> _Tensor:
     """
 
 def detach_copy(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """A copy of what ``detach`` gives."""
+    """A copy of what ``detach`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.detach_copy(x)
+    tensor([[0., 1.],
+            [2., 3.]])
+    """
 
 def diag(input: _Tensor, diagonal: _int = 0, *, out: _Tensor | None = None) -> _Tensor:
     """Of a vector, the matrix with it on a diagonal; of a matrix, that diagonal.
@@ -1459,7 +1539,12 @@ def diagonal(input: _Tensor, offset: _int = 0, dim1: _int = 0, dim2: _int = 1) -
     """
 
 def diagonal_copy(input: _Tensor, offset: _int = 0, dim1: _int = 0, dim2: _int = 1, *, out: _Tensor | None = None) -> _Tensor:
-    """A copy of what ``diagonal`` gives."""
+    """A copy of what ``diagonal`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.diagonal_copy(x)
+    tensor([0., 3.])
+    """
 
 def diagonal_scatter(input: _Tensor, src: _Tensor, offset: _int = 0, dim1: _int = 0, dim2: _int = 1) -> _Tensor:
     """A copy with ``src`` on a diagonal.
@@ -1555,10 +1640,28 @@ def dropout(input: _Tensor, p: _float, train: _bool) -> _Tensor:
     """
 
 def dropout_(input: _Tensor, p: _float, train: _bool) -> _Tensor:
-    """``dropout`` in place."""
+    """``dropout`` in place.
+
+    Args:
+        input: what is written to
+        p: chance of each element to become 0
+        train: whether anything happens
+
+    >>> eg.dropout_(eg.ones(3), 1.0, True)
+    tensor([0., 0., 0.])
+    """
 
 def dsmm(input: _Tensor, mat2: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The product of two matrices: another name of ``mm``."""
+    """The product of two matrices: another name of ``mm``.
+
+    Args:
+        input, mat2: matrices
+        out: where to write the result
+
+    >>> eg.spmm(eg.eye(2), eg.ones(2, 1))
+    tensor([[1.],
+            [1.]])
+    """
 
 def dsplit(input: _Tensor, indices_or_sections: Any, *further: _int) -> tuple[_Tensor, ...]:
     """:func:`tensor_split` along the third dimension.
@@ -1630,7 +1733,19 @@ def empty_like(input: _Tensor, *, dtype: _dtype | None = None, device: Device | 
     """
 
 def empty_permuted(size: _int | Sequence[_int] | None, physical_layout: Any, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
-    """A tensor to be filled whose dimensions are in memory in the order ``physical_layout``."""
+    """A tensor to be filled whose dimensions are in memory in the order ``physical_layout``.
+
+    Args:
+        size: the shape
+        physical_layout: the dimensions from the outermost in memory to the innermost
+        dtype: element type; default the default type of floats
+        device: only the CPU
+        layout, pin_memory: accepted
+        requires_grad: default ``False``
+
+    >>> eg.empty_permuted((2, 3), (1, 0)).stride()
+    (1, 2)
+    """
 
 def empty_strided(size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """A tensor of given sizes and strides, elements not set.
@@ -1689,7 +1804,13 @@ def exp2(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """
 
 def expand_copy(input: _Tensor, size: Sequence[_int], *, implicit: _bool = False, out: _Tensor | None = None) -> _Tensor:
-    """A copy of what ``expand`` gives."""
+    """A copy of what ``expand`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.expand_copy(x[0], (2, 2))
+    tensor([[0., 1.],
+            [0., 1.]])
+    """
 
 def expm1(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """``exp(x) - 1``, exact for small ``x`` where ``exp(x) - 1`` would cancel.
@@ -1707,10 +1828,28 @@ def eye(n: _int, m: _int | None = None, *, out: _Tensor | None = None, dtype: _d
     """
 
 def feature_dropout(input: _Tensor, p: _float, train: _bool) -> _Tensor:
-    """Dropout of whole channels."""
+    """Dropout of whole channels.
+
+    Args:
+        input: (N, C, *)
+        p: chance of each channel to become 0
+        train: whether anything happens
+
+    >>> eg.feature_dropout(eg.ones(1, 2, 2), 1.0, True)
+    tensor([[[0., 0.],
+             [0., 0.]]])
+    """
 
 def fill(input: _Tensor, value: _Tensor | _complex | np.generic) -> _Tensor:
-    """One number everywhere, in the shape and type of ``input``."""
+    """One number everywhere, in the shape and type of ``input``.
+
+    Args:
+        input: the tensor
+        value: the number
+
+    >>> eg.fill(eg.zeros(2), 3.0)
+    tensor([3., 3.])
+    """
 
 def fix(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """Rounded towards zero; the derivative is zero.
@@ -1817,7 +1956,17 @@ def frexp(input: _Tensor, *, out: _Tensor | None = None) -> _return_types.frexp:
     """
 
 def frobenius_norm(input: _Tensor, dim: _int | Sequence[_int] | None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
-    """The Euclidean norm over one or two dimensions."""
+    """The Euclidean norm over one or two dimensions.
+
+    Args:
+        input: the tensor
+        dim: one or two dimensions
+        keepdim: keep them with extent 1; default ``False``
+        out: where to write the result
+
+    >>> eg.frobenius_norm(eg.tensor([[3.0, 4.0]]), (0, 1))
+    tensor(5.)
+    """
 
 def from_dlpack(ext_tensor: Any) -> _Tensor:
     """A tensor that shares the memory of any DLPack object on the CPU.
@@ -1895,7 +2044,17 @@ def ge(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.ge
     """
 
 def geqrf(input: _Tensor, *, out: _Tensor | None = None) -> _return_types.geqrf:
-    """QR as LAPACK leaves it: R, below it the reflection vectors, and their factors."""
+    """QR as LAPACK leaves it: R, below it the reflection vectors, and their factors.
+
+    Args:
+        input: matrices (*, m, n)
+        out: where to write the result
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> a, tau = eg.geqrf(A)
+    >>> a.shape, tau.shape
+    (evergrad.Size([2, 2]), evergrad.Size([2]))
+    """
 
 def ger(input: _Tensor, vec2: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """All products of two vectors' elements: (N) and (M) give (N, M).
@@ -1906,7 +2065,11 @@ def ger(input: _Tensor, vec2: _Tensor, *, out: _Tensor | None = None) -> _Tensor
     """
 
 def get_device(input: _Tensor) -> _int:
-    """The number of the accelerator a tensor is on: -1, for none."""
+    """The number of the accelerator a tensor is on: -1, for none.
+
+    >>> eg.get_device(eg.ones(2))
+    -1
+    """
 
 def gradient(input: _Tensor, *, spacing: Any = None, dim: _int | Sequence[_int] | None = None, edge_order: _int = 1, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """Central differences: an estimate of the derivative of samples, per dimension.
@@ -2022,10 +2185,32 @@ def histogram(input: _Tensor, bins: Any = 100, *, range: Sequence[_float] | None
     """
 
 def histogramdd(input: _Tensor, bins: Any, range: Sequence[_float] | None = None, weight: _Tensor | None = None, density: _bool = False) -> _return_types.histogramdd:
-    """``histogram`` of points whose coordinates are the last dimension; bins form a grid."""
+    """``histogram`` of points whose coordinates are the last dimension; bins form a grid.
+
+    Args:
+        input: points (*, d)
+        bins: the number of bins, one or one for each coordinate; or their edges
+        range: least and greatest edge of each coordinate, 2 d numbers
+        weight: what each point counts
+        density: divide by the sum and the volume of the bins; default ``False``
+
+    >>> points = eg.tensor([[0.0, 0.0], [1.0, 1.0], [1.0, 0.0]])
+    >>> eg.histogramdd(points, [2, 2]).hist
+    tensor([[1., 0.],
+            [1., 1.]])
+    """
 
 def hsmm(input: _Tensor, mat2: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The product of two matrices: another name of ``mm``."""
+    """The product of two matrices: another name of ``mm``.
+
+    Args:
+        input, mat2: matrices
+        out: where to write the result
+
+    >>> eg.spmm(eg.eye(2), eg.ones(2, 1))
+    tensor([[1.],
+            [1.]])
+    """
 
 def hsplit(input: _Tensor, indices_or_sections: Any, *further: _int) -> tuple[_Tensor, ...]:
     """:func:`tensor_split` along the second dimension; of a vector along the first.
@@ -2148,7 +2333,13 @@ def is_complex(input: _Tensor) -> _bool:
     """
 
 def is_conj(input: _Tensor) -> _bool:
-    """Whether the elements are to be conjugated (negated) when read: never, it is done at once."""
+    """Whether the elements are to be conjugated (negated) when read: never, it is done at once.
+
+    PyTorch puts conjugation off until elements are read.
+
+    >>> eg.is_conj(eg.tensor([1j]).conj()), eg.is_neg(-eg.ones(2))
+    (False, False)
+    """
 
 def is_floating_point(input: _Tensor) -> _bool:
     """Whether the element type is floating point.
@@ -2158,10 +2349,21 @@ def is_floating_point(input: _Tensor) -> _bool:
     """
 
 def is_inference(input: _Tensor) -> _bool:
-    """Whether the tensor was made in inference mode."""
+    """Whether the tensor was made in inference mode.
+
+    >>> with eg.inference_mode():
+    ...     eg.is_inference(eg.ones(1))
+    True
+    """
 
 def is_neg(input: _Tensor) -> _bool:
-    """Whether the elements are to be conjugated (negated) when read: never, it is done at once."""
+    """Whether the elements are to be conjugated (negated) when read: never, it is done at once.
+
+    PyTorch puts conjugation off until elements are read.
+
+    >>> eg.is_conj(eg.tensor([1j]).conj()), eg.is_neg(-eg.ones(2))
+    (False, False)
+    """
 
 def is_nonzero(input: _Tensor) -> _bool:
     """Whether the only element is not zero, as a Python bool.
@@ -2171,10 +2373,21 @@ def is_nonzero(input: _Tensor) -> _bool:
     """
 
 def is_same_size(input: _Tensor, other: _Tensor) -> _bool:
-    """Whether two tensors have the same shape."""
+    """Whether two tensors have the same shape.
+
+    Args:
+        input, other: tensors
+
+    >>> eg.is_same_size(eg.ones(2), eg.ones(2, 1))
+    False
+    """
 
 def is_signed(input: _Tensor) -> _bool:
-    """``input.is_signed()``"""
+    """Whether the element type has negative numbers.
+
+    >>> eg.is_signed(eg.ones(1, dtype=eg.uint8))
+    False
+    """
 
 def is_tensor(obj: Any) -> _bool:
     """Whether an object is a tensor.
@@ -2282,7 +2495,7 @@ def kthvalue(input: _Tensor, k: _int, dim: _int = -1, keepdim: _bool = False, *,
     tensor(2.)
     """
 
-def layer_norm(input: _Tensor, normalized_shape: Any, weight: _Tensor | None = None, bias: _Tensor | None = None, eps: _float = 1e-05, cudnn_enable: _bool = True) -> _Tensor:
+def layer_norm(input: _Tensor, normalized_shape: _int | Sequence[_int], weight: _Tensor | None = None, bias: _Tensor | None = None, eps: _float = 1e-05, cudnn_enable: _bool = True) -> _Tensor:
     """Each example scaled to mean 0 and variance 1 over its last dimensions.
 
     Args:
@@ -2494,16 +2707,69 @@ def lt(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.ge
 
 @overload
 def lu(A: _Tensor, pivot: _bool=True, get_infos: Literal[False]=False, *, out: _Tensor | tuple[_Tensor, ...] | None=None) -> tuple[_Tensor, _Tensor]:
-    """The factorization in one matrix, the row exchanges, and on request the first zero pivot."""
+    """The factorization in one matrix, the row exchanges, and on request the first zero pivot.
+
+    Args:
+        A: matrices (*, m, n)
+        pivot: whether rows are exchanged; default ``True``
+        get_infos: give the first zero pivot as well; default ``False``
+        out: where to write the result
+
+    The older name of ``linalg.lu_factor``.
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> LU, pivots = eg.lu(A)
+    >>> LU
+    tensor([[4.0000, 2.0000],
+            [0.5000, 2.0000]])
+    """
 @overload
 def lu(A: _Tensor, pivot: _bool=True, *, get_infos: Literal[True], out: _Tensor | tuple[_Tensor, ...] | None=None) -> tuple[_Tensor, _Tensor, _Tensor]:
-    """The factorization in one matrix, the row exchanges, and on request the first zero pivot."""
+    """The factorization in one matrix, the row exchanges, and on request the first zero pivot.
+
+    Args:
+        A: matrices (*, m, n)
+        pivot: whether rows are exchanged; default ``True``
+        get_infos: give the first zero pivot as well; default ``False``
+        out: where to write the result
+
+    The older name of ``linalg.lu_factor``.
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> LU, pivots = eg.lu(A)
+    >>> LU
+    tensor([[4.0000, 2.0000],
+            [0.5000, 2.0000]])
+    """
 
 def lu_solve(input: _Tensor, LU_data: _Tensor, LU_pivots: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """``linalg.lu_solve(LU_data, LU_pivots, input)``"""
+    """``linalg.lu_solve(LU_data, LU_pivots, input)``
+
+    Args:
+        input: right-hand sides (*, n, k)
+        LU_data, LU_pivots: what ``linalg.lu_factor`` gave
+        out: where to write the result
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> eg.lu_solve(eg.tensor([[6.0], [5.0]]), *eg.linalg.lu_factor(A))
+    tensor([[1.],
+            [1.]])
+    """
 
 def lu_unpack(LU_data: _Tensor, LU_pivots: _Tensor, unpack_data: _bool = True, unpack_pivots: _bool = True, *, out: _Tensor | None = None) -> _return_types.lu_unpack:
-    """The factors ``P``, ``L`` and ``U`` that ``lu_factor`` left in one matrix."""
+    """The factors ``P``, ``L`` and ``U`` that ``lu_factor`` left in one matrix.
+
+    Args:
+        LU_data, LU_pivots: what ``linalg.lu_factor`` gave
+        unpack_data: whether L and U are wanted; default ``True``
+        unpack_pivots: whether P is wanted; default ``True``
+        out: where to write the result
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> P, L, U = eg.lu_unpack(*eg.linalg.lu_factor(A))
+    >>> eg.allclose(P @ L @ U, A)
+    True
+    """
 
 def masked_fill(input: _Tensor, mask: _Tensor, value: _Tensor | _complex | np.generic) -> _Tensor:
     """A copy with a number where a mask holds.
@@ -2630,7 +2896,25 @@ def max(input: _Tensor, other: _Tensor | _complex | np.generic, *, out: _Tensor 
     (tensor([5., 7.]), tensor([1, 0]))
     """
 
-def max_pool1d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None = None, padding: str | _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, ceil_mode: _bool = False, return_indices: _bool = False) -> Any:
+@overload
+def max_pool1d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None=None, padding: _int | Sequence[_int]=0, dilation: _int | Sequence[_int]=1, ceil_mode: _bool=False, return_indices: Literal[False]=False) -> _Tensor:
+    """The largest element of each window.
+
+    Args:
+        input: (B, C, L), or without B
+
+        kernel_size: extent of the window
+        stride: distance of the windows, ``kernel_size`` by default
+        padding: border at both sides
+        dilation: distance of the window's elements
+        ceil_mode: whether windows may begin inside and end outside
+        return_indices: also where each was, for ``max_unpool1d``
+
+    >>> F.max_pool1d(eg.tensor([[[1.0, 3.0, 2.0, 4.0]]]), 2)
+    tensor([[[3., 4.]]])
+    """
+@overload
+def max_pool1d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None=None, padding: _int | Sequence[_int]=0, dilation: _int | Sequence[_int]=1, ceil_mode: _bool=False, *, return_indices: Literal[True]) -> tuple[_Tensor, _Tensor]:
     """The largest element of each window.
 
     Args:
@@ -2647,7 +2931,26 @@ def max_pool1d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int 
     tensor([[[3., 4.]]])
     """
 
-def max_pool2d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None = None, padding: str | _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, ceil_mode: _bool = False, return_indices: _bool = False) -> Any:
+@overload
+def max_pool2d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None=None, padding: _int | Sequence[_int]=0, dilation: _int | Sequence[_int]=1, ceil_mode: _bool=False, return_indices: Literal[False]=False) -> _Tensor:
+    """The largest element of each window of an image.
+
+    Args:
+        input: (B, C, H, W), or without B
+
+        kernel_size: extent of the window
+        stride: distance of the windows, ``kernel_size`` by default
+        padding: border at both sides
+        dilation: distance of the window's elements
+        ceil_mode: whether windows may begin inside and end outside
+        return_indices: also where each was, for ``max_unpool2d``
+
+    >>> F.max_pool2d(eg.arange(16.0).reshape(1, 1, 4, 4), 2)
+    tensor([[[[ 5.,  7.],
+              [13., 15.]]]])
+    """
+@overload
+def max_pool2d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None=None, padding: _int | Sequence[_int]=0, dilation: _int | Sequence[_int]=1, ceil_mode: _bool=False, *, return_indices: Literal[True]) -> tuple[_Tensor, _Tensor]:
     """The largest element of each window of an image.
 
     Args:
@@ -2665,7 +2968,15 @@ def max_pool2d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int 
               [13., 15.]]]])
     """
 
-def max_pool3d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None = None, padding: str | _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, ceil_mode: _bool = False, return_indices: _bool = False) -> Any:
+@overload
+def max_pool3d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None=None, padding: _int | Sequence[_int]=0, dilation: _int | Sequence[_int]=1, ceil_mode: _bool=False, return_indices: Literal[False]=False) -> _Tensor:
+    """The largest element of each window of a volume.
+
+    >>> F.max_pool3d(eg.ones(1, 1, 4, 4, 4), 2).shape
+    evergrad.Size([1, 1, 2, 2, 2])
+    """
+@overload
+def max_pool3d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None=None, padding: _int | Sequence[_int]=0, dilation: _int | Sequence[_int]=1, ceil_mode: _bool=False, *, return_indices: Literal[True]) -> tuple[_Tensor, _Tensor]:
     """The largest element of each window of a volume.
 
     >>> F.max_pool3d(eg.ones(1, 1, 4, 4, 4), 2).shape
@@ -2962,7 +3273,12 @@ def narrow(input: _Tensor, dim: _int, start: Any, length: _int, *, axis: _int | 
     """
 
 def narrow_copy(input: _Tensor, dim: _int, start: Any, length: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
-    """A copy of what ``narrow`` gives."""
+    """A copy of what ``narrow`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.narrow_copy(x, 0, 1, 1)
+    tensor([[2., 3.]])
+    """
 
 def ne(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
     """Whether elements differ, as booleans.
@@ -3024,7 +3340,19 @@ def nonzero(input: _Tensor, *, as_tuple: Literal[True], out: _Tensor | tuple[_Te
     """
 
 def nonzero_static(input: _Tensor, *, size: _int, fill_value: _int = -1, out: _Tensor | None = None) -> _Tensor:
-    """The places of the first ``size`` elements that are not zero, filled up with a number."""
+    """The places of the first ``size`` elements that are not zero, filled up with a number.
+
+    Args:
+        input: the tensor
+        size: how many
+        fill_value: what stands behind them; default -1
+        out: where to write the result
+
+    >>> eg.nonzero_static(eg.tensor([0, 5, 7]), size=3)
+    tensor([[ 1],
+            [ 2],
+            [-1]])
+    """
 
 def norm(input: _Tensor, p: Any = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """A vector or matrix norm; :func:`evergrad.linalg.norm` is the newer spelling.
@@ -3062,7 +3390,17 @@ def not_equal(input: _Tensor | _complex | np.generic, other: _Tensor | _complex 
     """
 
 def nuclear_norm(input: _Tensor, dim: _int | Sequence[_int] | None = ..., keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
-    """The sum of the singular values of the matrices in two dimensions."""
+    """The sum of the singular values of the matrices in two dimensions.
+
+    Args:
+        input: the tensor
+        dim: two dimensions; default the last
+        keepdim: keep them with extent 1; default ``False``
+        out: where to write the result
+
+    >>> eg.nuclear_norm(eg.eye(3))
+    tensor(3.)
+    """
 
 def numel(input: _Tensor) -> _int:
     """The number of elements.
@@ -3093,10 +3431,33 @@ def ones_like(input: _Tensor, *, dtype: _dtype | None = None, device: Device | s
     """
 
 def orgqr(input: _Tensor, input2: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """``linalg.householder_product`` under LAPACK's name."""
+    """``linalg.householder_product`` under LAPACK's name.
+
+    Args:
+        input, input2: what :func:`geqrf` gave
+        out: where to write the result
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> Q = eg.orgqr(*eg.geqrf(A))
+    >>> eg.allclose(Q.T @ Q, eg.eye(2), atol=1e-6)
+    True
+    """
 
 def ormqr(input: _Tensor, input2: _Tensor, input3: _Tensor, left: _bool = True, transpose: _bool = False, *, out: _Tensor | None = None) -> _Tensor:
-    """``input3`` times the whole Q of a QR factorization in the form ``geqrf`` leaves it."""
+    """``input3`` times the whole Q of a QR factorization in the form ``geqrf`` leaves it.
+
+    Args:
+        input, input2: what :func:`geqrf` gave
+        input3: the other factor (*, m, k)
+        left: Q on the left (default) or on the right
+        transpose: Q transposed; default ``False``
+        out: where to write the result
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> a, tau = eg.geqrf(A)
+    >>> eg.allclose(eg.ormqr(a, tau, eg.eye(2)), eg.orgqr(a, tau), atol=1e-6)
+    True
+    """
 
 def outer(input: _Tensor, vec2: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """All products of two vectors' elements: (N) and (M) give (N, M).
@@ -3114,7 +3475,18 @@ def pairwise_distance(x1: _Tensor, x2: _Tensor, p: _float = 2.0, eps: _float = 1
     """
 
 def pca_lowrank(A: _Tensor, q: _int | None = None, center: _bool = True, niter: _int = 2) -> tuple[_Tensor, _Tensor, _Tensor]:
-    """The ``q`` principal components of observations in rows, from ``svd_lowrank``."""
+    """The ``q`` principal components of observations in rows, from ``svd_lowrank``.
+
+    Args:
+        A: (*, m, n)
+        q: how many; default min(6, m, n)
+        center: subtract the mean of each column; default ``True``
+        niter: steps of subspace iteration; default 2
+
+    >>> U, S, V = eg.pca_lowrank(eg.arange(12.0).view(4, 3), q=2)
+    >>> U.shape, S.shape, V.shape
+    (evergrad.Size([4, 2]), evergrad.Size([2]), evergrad.Size([3, 2]))
+    """
 
 def pdist(input: _Tensor, p: _float = 2.0) -> _Tensor:
     """Distances of all pairs of rows of a matrix, each pair once.
@@ -3135,10 +3507,28 @@ def permute(input: _Tensor, *args: _int | Sequence[_int], dims: _int | Sequence[
     """
 
 def permute_copy(input: _Tensor, dims: Sequence[_int], *, out: _Tensor | None = None) -> _Tensor:
-    """A copy of what ``permute`` gives."""
+    """A copy of what ``permute`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.permute_copy(x, (1, 0))
+    tensor([[0., 2.],
+            [1., 3.]])
+    """
 
 def pinverse(input: _Tensor, rcond: _float = 1e-15, *, out: _Tensor | None = None) -> _Tensor:
-    """The pseudo-inverse."""
+    """The pseudo-inverse.
+
+    Args:
+        input: matrices (*, m, n)
+        rcond: singular values below this share of the largest count as 0; default 1e-15
+        out: where to write the result
+
+    The older name of :func:`linalg.pinv`.
+
+    >>> eg.pinverse(eg.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.2500]])
+    """
 
 def pixel_shuffle(input: _Tensor, upscale_factor: _int) -> _Tensor:
     """Channels as pixels: ``(B, C r^2, H, W)`` becomes ``(B, C, H r, W r)``.
@@ -3234,7 +3624,20 @@ def put(input: _Tensor, index: _Tensor, source: _Tensor, accumulate: _bool = Fal
     """
 
 def qr(input: _Tensor, some: _bool = True, *, out: _Tensor | None = None) -> _return_types.linalg_qr:
-    """Orthonormal columns times an upper triangle; a full basis without ``some``."""
+    """Orthonormal columns times an upper triangle; a full basis without ``some``.
+
+    Args:
+        input: matrices (*, m, n)
+        some: as many columns as needed; default ``True``
+        out: where to write the result
+
+    The older name of :func:`linalg.qr`.
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> Q, R = eg.qr(A)
+    >>> eg.allclose(Q @ R, A, atol=1e-6)
+    True
+    """
 
 def quantile(input: _Tensor, q: Any, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear', out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The value below which a fraction ``q`` of the elements is.
@@ -3384,7 +3787,12 @@ def relu(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """
 
 def relu_(input: _Tensor) -> _Tensor:
-    """``relu`` in place."""
+    """``relu`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> eg.relu_(x) is x, x
+    (True, tensor([0.0000, 0.5000, 2.0000]))
+    """
 
 def remainder(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
     """What division leaves, with the sign of the divisor: Python's ``%``.
@@ -3433,10 +3841,18 @@ def reshape(input: _Tensor, *args: _int | Sequence[_int], shape: _int | Sequence
     """
 
 def resolve_conj(input: _Tensor) -> _Tensor:
-    """The tensor itself: conjugation is never put off."""
+    """The tensor itself: conjugation is never put off.
+
+    >>> eg.resolve_conj(eg.tensor([1j]).conj())
+    tensor([0.-1.j])
+    """
 
 def resolve_neg(input: _Tensor) -> _Tensor:
-    """The tensor itself: negation is never put off."""
+    """The tensor itself: negation is never put off.
+
+    >>> eg.resolve_neg(eg.ones(2))
+    tensor([1., 1.])
+    """
 
 def result_type(tensor: Any = None, other: _Tensor | _complex | np.generic | None = None, *, scalar: Any = None, scalar1: Any = None, scalar2: Any = None) -> _dtype:
     """The element type that arithmetic of two operands gives.
@@ -3445,7 +3861,7 @@ def result_type(tensor: Any = None, other: _Tensor | _complex | np.generic | Non
     evergrad.float32
     """
 
-def rms_norm(input: _Tensor, normalized_shape: Any, weight: _Tensor | None = None, eps: _float | None = None) -> _Tensor:
+def rms_norm(input: _Tensor, normalized_shape: _int | Sequence[_int], weight: _Tensor | None = None, eps: _float | None = None) -> _Tensor:
     """Each example divided by the root of its mean square over its last dimensions.
 
     Args:
@@ -3591,6 +4007,19 @@ def segment_reduce(data: _Tensor, reduce: str, *, lengths: _Tensor | None = None
 
     ``lengths`` says how long they are, or ``offsets`` where they begin and the last one ends.
     ``initial`` is reduced with each segment; a segment without elements has it as its result.
+
+    Args:
+        data: the tensor
+        reduce: ``"sum"``, ``"mean"``, ``"max"``, ``"min"`` or ``"prod"``
+        lengths: of the segments, or
+        offsets: where they begin, and the end
+        indices: not taken, as in PyTorch
+        axis: the dimension; default 0
+        unsafe: leave out the check of lengths; default ``False``
+        initial: the value of empty segments
+
+    >>> eg.segment_reduce(eg.arange(4.0), "sum", lengths=eg.tensor([1, 3]))
+    tensor([0., 6.])
     """
 
 def select(input: _Tensor, dim: _int, index: _int, *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
@@ -3601,7 +4030,12 @@ def select(input: _Tensor, dim: _int, index: _int, *, axis: _int | Sequence[_int
     """
 
 def select_copy(input: _Tensor, dim: _int, index: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
-    """A copy of what ``select`` gives."""
+    """A copy of what ``select`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.select_copy(x, 0, 1)
+    tensor([2., 3.])
+    """
 
 def select_scatter(input: _Tensor, src: _Tensor, dim: _int, index: _int, *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy with ``src`` in the place of one slice along ``dim``.
@@ -3619,7 +4053,12 @@ def selu(input: _Tensor, inplace: _bool = False) -> _Tensor:
     """
 
 def selu_(input: _Tensor) -> _Tensor:
-    """``selu`` in place."""
+    """``selu`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> eg.selu_(x) is x, x
+    (True, tensor([-1.1113,  0.5254,  2.1014]))
+    """
 
 def set_default_dtype(d: Any) -> None:
     """Set the element type that floats get: float32 at the start.
@@ -3628,7 +4067,20 @@ def set_default_dtype(d: Any) -> None:
     """
 
 def set_default_tensor_type(t: Any) -> None:
-    """The old form of ``set_default_dtype``: takes ``"torch.DoubleTensor"`` and the like."""
+    """The old form of ``set_default_dtype``: takes ``"torch.DoubleTensor"`` and the like.
+
+    Args:
+        t: a name or a type
+
+    It is deprecated and warns, as PyTorch does.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
+    ...     eg.set_default_tensor_type(eg.FloatTensor)
+    >>> eg.ones(1).dtype
+    evergrad.float32
+    """
 
 def sgn(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """The sign, and of a complex number ``x / |x|``.
@@ -3680,7 +4132,12 @@ def sinh(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """
 
 def slice_copy(input: _Tensor, dim: _int = 0, start: _int | None = None, end: _int | None = None, step: _int = 1, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
-    """A copy of what ``slice`` gives."""
+    """A copy of what ``slice`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.slice_copy(x, 0, 1)
+    tensor([[2., 3.]])
+    """
 
 def slice_scatter(input: _Tensor, src: _Tensor, dim: _int = 0, start: _int | None = None, end: _int | None = None, step: _int = 1, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy with ``src`` in the place of ``input[start:end:step]`` along ``dim``.
@@ -3699,7 +4156,16 @@ def slogdet(input: _Tensor, *, out: _Tensor | None = None) -> _return_types.lina
     """
 
 def smm(input: _Tensor, mat2: _Tensor) -> _Tensor:
-    """The product of a sparse and a dense matrix, as a sparse tensor."""
+    """The product of a sparse and a dense matrix, as a sparse tensor.
+
+    Args:
+        input: a sparse matrix
+        mat2: a dense one
+
+    >>> eg.smm(eg.eye(2).to_sparse(), eg.ones(2, 1)).to_dense()
+    tensor([[1.],
+            [1.]])
+    """
 
 def softmax(input: _Tensor, dim: _int, dtype: _dtype | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Probabilities along a dimension: ``exp(x_i) / sum_j exp(x_j)``.
@@ -3750,16 +4216,44 @@ def split(tensor: _Tensor, split_size_or_sections: Any, dim: _int = 0, *, axis: 
     """
 
 def split_copy(input: _Tensor, split_size: _int, dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
-    """A copy of what ``split`` gives."""
+    """A copy of what ``split`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.split_copy(x, 1)
+    (tensor([[0., 1.]]), tensor([[2., 3.]]))
+    """
 
 def split_with_sizes(input: _Tensor, split_sizes: Sequence[_int], dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
-    """Parts of the sizes given, which add up to the whole."""
+    """Parts of the sizes given, which add up to the whole.
+
+    Args:
+        input: the tensor
+        split_sizes: extents of the parts
+        dim: the dimension; default 0
+
+    >>> eg.split_with_sizes(eg.arange(4), (1, 3))
+    (tensor([0]), tensor([1, 2, 3]))
+    """
 
 def split_with_sizes_copy(input: _Tensor, split_sizes: Sequence[_int], dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
-    """A copy of what ``split_with_sizes`` gives."""
+    """A copy of what ``split_with_sizes`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.split_with_sizes_copy(x, (1, 1))
+    (tensor([[0., 1.]]), tensor([[2., 3.]]))
+    """
 
 def spmm(input: _Tensor, mat2: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """The product of two matrices: another name of ``mm``."""
+    """The product of two matrices: another name of ``mm``.
+
+    Args:
+        input, mat2: matrices
+        out: where to write the result
+
+    >>> eg.spmm(eg.eye(2), eg.ones(2, 1))
+    tensor([[1.],
+            [1.]])
+    """
 
 def sqrt(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """The square root; NaN below zero.
@@ -3787,7 +4281,12 @@ def squeeze(input: _Tensor, dim: _int | Sequence[_int] | None = None, *dims: _in
     """
 
 def squeeze_copy(input: _Tensor, dim: _int | Sequence[_int] | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
-    """A copy of what ``squeeze`` gives."""
+    """A copy of what ``squeeze`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.squeeze_copy(x[:1])
+    tensor([0., 1.])
+    """
 
 def stack(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Tensors of the same shape along a new dimension.
@@ -3879,11 +4378,35 @@ def sum(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool
     """
 
 def svd(input: _Tensor, some: _bool = True, compute_uv: _bool = True, *, out: _Tensor | None = None) -> _return_types.linalg_svd:
-    """``input = U diag(S) V^H``; without ``some`` full bases, without ``compute_uv`` zeros."""
+    """``input = U diag(S) V^H``; without ``some`` full bases, without ``compute_uv`` zeros.
+
+    Args:
+        input: matrices (*, m, n)
+        some: as many columns as needed; default ``True``
+        compute_uv: whether U and V are wanted; default ``True``
+        out: where to write the result
+
+    The older name of :func:`linalg.svd`, which gives ``V^H``.
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> U, S, V = eg.svd(A)
+    >>> eg.allclose(U @ S.diag() @ V.T, A, atol=1e-5)
+    True
+    """
 
 def svd_lowrank(A: _Tensor, q: _int | None = 6, niter: _int | None = 2, M: _Tensor | None = None) -> tuple[_Tensor, _Tensor, _Tensor]:
     """The ``q`` largest singular values of ``A`` (less ``M``) with their vectors, as ``U``, ``S``
     and ``V``: exact if the rank is at most ``q``, else nearly so.
+
+    Args:
+        A: matrices (*, m, n)
+        q: how many; default 6
+        niter: steps of subspace iteration; default 2
+        M: what is subtracted from A
+
+    >>> U, S, V = eg.svd_lowrank(eg.ones(4, 3), q=1)
+    >>> U.shape, S.shape, V.shape
+    (evergrad.Size([4, 1]), evergrad.Size([1]), evergrad.Size([3, 1]))
     """
 
 def swapaxes(input: _Tensor, axis0: _int, axis1: _int) -> _Tensor:
@@ -3909,7 +4432,13 @@ def t(input: _Tensor) -> _Tensor:
     """
 
 def t_copy(input: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> Any:
-    """A copy of what ``t`` gives."""
+    """A copy of what ``t`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.t_copy(x)
+    tensor([[0., 2.],
+            [1., 3.]])
+    """
 
 def take(input: _Tensor, index: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """Elements at places of the flattened tensor, in the shape of ``index``.
@@ -3984,7 +4513,12 @@ def threshold(input: _Tensor, threshold: _float, value: _float, *, out: _Tensor 
     """
 
 def threshold_(input: _Tensor, threshold: _float, value: _float) -> _Tensor:
-    """``threshold`` in place."""
+    """``threshold`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> eg.threshold_(x, 1.0, 0.0) is x, x
+    (True, tensor([0., 0., 2.]))
+    """
 
 def tile(input: _Tensor, *args: _int | Sequence[_int], dims: _int | Sequence[_int] | None=None) -> _Tensor:
     """The whole tensor repeated, ``dims`` times in each dimension.
@@ -4027,7 +4561,13 @@ def transpose(input: _Tensor, dim0: _int, dim1: _int) -> _Tensor:
     """
 
 def transpose_copy(input: _Tensor, dim0: _int, dim1: _int, *, out: _Tensor | None = None) -> _Tensor:
-    """A copy of what ``transpose`` gives."""
+    """A copy of what ``transpose`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.transpose_copy(x, 0, 1)
+    tensor([[0., 2.],
+            [1., 3.]])
+    """
 
 def trapezoid(y: _Tensor, x: _Tensor | None = None, *, dx: _Tensor | _complex | np.generic = 1, dim: _int = -1, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """The integral by the trapezoidal rule along a dimension.
@@ -4056,7 +4596,20 @@ def trapz(y: _Tensor, x: _Tensor | None = None, *, dx: _Tensor | _complex | np.g
     """
 
 def triangular_solve(input: _Tensor, A: _Tensor, upper: _bool = True, transpose: _bool = False, unitriangular: _bool = False, *, out: _Tensor | None = None) -> _return_types.triangular_solve:
-    """``linalg.solve_triangular`` under its first name, and a copy of ``A``."""
+    """``linalg.solve_triangular`` under its first name, and a copy of ``A``.
+
+    Args:
+        input: right-hand sides (*, n, k)
+        A: triangular matrices (*, n, n)
+        upper: which triangle; default ``True``
+        transpose: solve with the transpose; default ``False``
+        unitriangular: ones on the diagonal; default ``False``
+        out: where to write the result
+
+    >>> eg.triangular_solve(eg.ones(2, 1), eg.tensor([[1.0, 1.0], [0.0, 2.0]])).solution
+    tensor([[0.5000],
+            [0.5000]])
+    """
 
 def tril(input: _Tensor, diagonal: _int = 0, *, out: _Tensor | None = None) -> _Tensor:
     """The lower triangle of matrices, zeros above diagonal number ``diagonal``.
@@ -4107,7 +4660,14 @@ def trunc(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """
 
 def typename(obj: Any) -> str:
-    """The old name of a tensor's type, or the class of any other object."""
+    """The old name of a tensor's type, or the class of any other object.
+
+    Args:
+        obj: anything
+
+    >>> eg.typename(3)
+    'int'
+    """
 
 def unbind(input: _Tensor, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
     """Views of all slices along a dimension, which disappears.
@@ -4117,7 +4677,12 @@ def unbind(input: _Tensor, dim: _int = 0, *, axis: _int | Sequence[_int] | None 
     """
 
 def unbind_copy(input: _Tensor, dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
-    """A copy of what ``unbind`` gives."""
+    """A copy of what ``unbind`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.unbind_copy(x)
+    (tensor([0., 1.]), tensor([2., 3.]))
+    """
 
 def unflatten(input: _Tensor, dim: _int, sizes: _int | Sequence[_int], *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """One dimension as several, of the given sizes; one may be -1.
@@ -4127,7 +4692,13 @@ def unflatten(input: _Tensor, dim: _int, sizes: _int | Sequence[_int], *, axis: 
     """
 
 def unfold_copy(input: _Tensor, dimension: _int, size: _int, step: _int, *, out: _Tensor | None = None) -> _Tensor:
-    """A copy of what ``unfold`` gives."""
+    """A copy of what ``unfold`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.unfold_copy(x[0], 0, 1, 1)
+    tensor([[0.],
+            [1.]])
+    """
 
 @overload
 def unique(input: _Tensor, sorted: _bool=True, return_inverse: Literal[False]=False, return_counts: Literal[False]=False, dim: _int | None=None) -> _Tensor:
@@ -4195,13 +4766,28 @@ def unravel_index(indices: _Tensor, shape: _int | Sequence[_int]) -> tuple[_Tens
     """
 
 def unsafe_chunk(input: _Tensor, chunks: _int, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
-    """``chunk``, whose parts may be written in place."""
+    """``chunk``, whose parts may be written in place.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.unsafe_chunk(x, 2)
+    (tensor([[0., 1.]]), tensor([[2., 3.]]))
+    """
 
 def unsafe_split(input: _Tensor, split_size: _int, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
-    """``split``, whose parts may be written in place."""
+    """``split``, whose parts may be written in place.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.unsafe_split(x, 1)
+    (tensor([[0., 1.]]), tensor([[2., 3.]]))
+    """
 
 def unsafe_split_with_sizes(input: _Tensor, split_sizes: Sequence[_int], dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[_Tensor, ...]:
-    """``split_with_sizes``, whose parts may be written in place."""
+    """``split_with_sizes``, whose parts may be written in place.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.unsafe_split_with_sizes(x, (1, 1))
+    (tensor([[0., 1.]]), tensor([[2., 3.]]))
+    """
 
 def unsqueeze(input: _Tensor, dim: _int | None = None, *, axis: _int | None = None) -> _Tensor:
     """A view with a further dimension of extent 1 at ``dim``.
@@ -4211,7 +4797,13 @@ def unsqueeze(input: _Tensor, dim: _int | None = None, *, axis: _int | None = No
     """
 
 def unsqueeze_copy(input: _Tensor, dim: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
-    """A copy of what ``unsqueeze`` gives."""
+    """A copy of what ``unsqueeze`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.unsqueeze_copy(x, 0)
+    tensor([[[0., 1.],
+             [2., 3.]]])
+    """
 
 def vander(x: _Tensor, N: _int | None = None, increasing: _bool = False) -> _Tensor:
     """Powers of a vector as columns, the highest first unless ``increasing``.
@@ -4262,7 +4854,12 @@ def view_as_complex(input: _Tensor) -> _Tensor:
     """
 
 def view_as_complex_copy(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """A copy of what ``view_as_complex`` gives."""
+    """A copy of what ``view_as_complex`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.view_as_complex_copy(x)
+    tensor([0.+1.j, 2.+3.j])
+    """
 
 def view_as_real(input: _Tensor) -> _Tensor:
     """A complex tensor as pairs of real numbers, a view with a last dimension of 2.
@@ -4272,10 +4869,19 @@ def view_as_real(input: _Tensor) -> _Tensor:
     """
 
 def view_as_real_copy(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
-    """A copy of what ``view_as_real`` gives."""
+    """A copy of what ``view_as_real`` gives; the arguments are the same.
+
+    >>> eg.view_as_real_copy(eg.tensor([1 + 2j]))
+    tensor([[1., 2.]])
+    """
 
 def view_copy(input: _Tensor, size: _int | Sequence[_int] | None = None, *, dtype: dtypes.dtype | None = None, out: _Tensor | None = None) -> _Tensor:
-    """A copy of what ``view`` gives."""
+    """A copy of what ``view`` gives; the arguments are the same.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.view_copy(x, (4,))
+    tensor([0., 1., 2., 3.])
+    """
 
 def vsplit(input: _Tensor, indices_or_sections: Any, *further: _int) -> tuple[_Tensor, ...]:
     """:func:`tensor_split` along the first dimension.

@@ -58,7 +58,14 @@ class SteadyStateError(RuntimeError):
 
 
 class LinAlgError(RuntimeError):
-    """A matrix without the factorization: singular, or not positive-definite."""
+    """A matrix without the factorization: singular, or not positive-definite.
+
+    >>> try:
+    ...     eg.linalg.inv(eg.zeros(2, 2))
+    ... except eg.linalg.LinAlgError:
+    ...     print("singular")
+    singular
+    """
 
 
 class FileFormatError(pickle.UnpicklingError, RuntimeError):
@@ -94,8 +101,8 @@ class UnknownNameError(AttributeError):
         return said if near is None else f"{said}; did you mean {near!r}?"
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.7) -> str | None:
     """The public name that is spelled most like this one, capitals aside."""
     known = {n.lower(): n for n in sorted(names, reverse=True) if not n.startswith("_")}
-    found = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)
+    found = difflib.get_close_matches(name.lower(), known, n=1, cutoff=cutoff)
     return known[found[0]] if found else None

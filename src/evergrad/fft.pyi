@@ -60,13 +60,53 @@ def fftshift(input: Tensor, dim: int | Sequence[int] | None = None, *, axis: int
     """
 
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
-    """``fft`` of half a signal that is conjugate symmetric in time, to ``n`` real numbers."""
+    """``fft`` of half a signal that is conjugate symmetric in time, to ``n`` real numbers.
+
+    Args:
+        input: the signal; any dimensions
+        n: length of the result; default 2 (extent - 1)
+        dim: the dimension; default -1
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> eg.fft.hfft(eg.tensor([1.0, 2.0, 3.0]))
+    tensor([ 8., -2.,  0., -2.])
+    """
 
 def hfft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
-    """``hfftn`` along two dimensions, the last if not given."""
+    """``hfftn`` along two dimensions, the last if not given.
+
+    Args:
+        input: the signal; any dimensions
+        s: extents to cut or pad to; default its own
+        dim: the two dimensions; default the last
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> eg.fft.hfft2(x)
+    tensor([[10., -2.],
+            [-4.,  0.]])
+    """
 
 def hfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
-    """``fftn`` of half a signal that is conjugate symmetric, to real numbers."""
+    """``fftn`` of half a signal that is conjugate symmetric, to real numbers.
+
+    Args:
+        input: the signal; any dimensions
+        s: extents to cut or pad to; default its own
+        dim: the dimensions; default all, or the last ``len(s)``
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> eg.fft.hfftn(x)
+    tensor([[10., -2.],
+            [-4.,  0.]])
+    """
 
 def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """The inverse of :func:`fft`.
@@ -83,22 +123,96 @@ def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     """
 
 def ifft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
-    """``ifftn`` along two dimensions, the last if not given."""
+    """``ifftn`` along two dimensions, the last if not given.
+
+    Args:
+        input: the signal; any dimensions
+        s: extents to cut or pad to; default its own
+        dim: the two dimensions; default the last
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> eg.allclose(eg.fft.ifft2(eg.fft.fft2(x)).real, x)
+    True
+    """
 
 def ifftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
-    """The inverse of ``fftn``."""
+    """The inverse of ``fftn``.
+
+    Args:
+        input: the signal; any dimensions
+        s: extents to cut or pad to; default its own
+        dim: the dimensions; default all, or the last ``len(s)``
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> eg.allclose(eg.fft.ifftn(eg.fft.fftn(x)).real, x)
+    True
+    """
 
 def ifftshift(input: Tensor, dim: int | Sequence[int] | None = None, *, axis: int | Sequence[int] | None = None) -> Tensor:
-    """The inverse of ``fftshift``."""
+    """The inverse of ``fftshift``.
+
+    Args:
+        input: a spectrum
+        dim: the dimensions; default all
+
+    >>> eg.fft.ifftshift(eg.tensor([-1.0, 0.0, 1.0]))
+    tensor([ 0.,  1., -1.])
+    """
 
 def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
-    """The inverse of ``hfft``."""
+    """The inverse of ``hfft``.
+
+    Args:
+        input: the signal; any dimensions
+        n: length of the signal, cut or padded with zeros; default its own
+        dim: the dimension; default -1
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> eg.fft.ihfft(eg.tensor([1.0, 2.0, 3.0, 2.0]))
+    tensor([ 2.0000-0.j, -0.5000-0.j,  0.0000-0.j])
+    """
 
 def ihfft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
-    """``ihfftn`` along two dimensions, the last if not given."""
+    """``ihfftn`` along two dimensions, the last if not given.
+
+    Args:
+        input: the signal; any dimensions
+        s: extents to cut or pad to; default its own
+        dim: the two dimensions; default the last
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> eg.fft.ihfft2(x).real
+    tensor([[ 2.5000, -0.5000],
+            [-1.0000,  0.0000]])
+    """
 
 def ihfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
-    """The inverse of ``hfftn``."""
+    """The inverse of ``hfftn``.
+
+    Args:
+        input: the signal; any dimensions
+        s: extents to cut or pad to; default its own
+        dim: the dimensions; default all, or the last ``len(s)``
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> eg.fft.ihfftn(x).real
+    tensor([[ 2.5000, -0.5000],
+            [-1.0000,  0.0000]])
+    """
 
 def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """The inverse of :func:`rfft`: a real signal of length ``n``.
@@ -115,10 +229,36 @@ def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
     """
 
 def irfft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
-    """``irfftn`` along two dimensions, the last if not given."""
+    """``irfftn`` along two dimensions, the last if not given.
+
+    Args:
+        input: the signal; any dimensions
+        s: extents to cut or pad to; default its own
+        dim: the two dimensions; default the last
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> eg.allclose(eg.fft.irfft2(eg.fft.rfft2(x), s=(2, 2)), x)
+    True
+    """
 
 def irfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
-    """The inverse of ``rfftn``."""
+    """The inverse of ``rfftn``.
+
+    Args:
+        input: the signal; any dimensions
+        s: extents to cut or pad to; default its own
+        dim: the dimensions; default all, or the last ``len(s)``
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> eg.allclose(eg.fft.irfftn(eg.fft.rfftn(x), s=(2, 2)), x)
+    True
+    """
 
 def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """The transform of a real signal: the ``n // 2 + 1`` frequencies that are not mirrored.
@@ -135,7 +275,21 @@ def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     """
 
 def rfft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
-    """``rfftn`` along two dimensions, the last if not given."""
+    """``rfftn`` along two dimensions, the last if not given.
+
+    Args:
+        input: the signal; any dimensions
+        s: extents to cut or pad to; default its own
+        dim: the two dimensions; default the last
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> eg.fft.rfft2(x)
+    tensor([[10.+0.j, -2.+0.j],
+            [-4.+0.j,  0.+0.j]])
+    """
 
 def rfftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Layout | None = None, device: Device | str | int | None = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
     """The frequencies of :func:`rfft` of ``n`` samples, ``d`` apart.
@@ -145,5 +299,19 @@ def rfftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: dtype 
     """
 
 def rfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
-    """``fftn`` of real numbers, with half of the last dimension."""
+    """``fftn`` of real numbers, with half of the last dimension.
+
+    Args:
+        input: the signal; any dimensions
+        s: extents to cut or pad to; default its own
+        dim: the dimensions; default all, or the last ``len(s)``
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> eg.fft.rfftn(x)
+    tensor([[10.+0.j, -2.+0.j],
+            [-4.+0.j,  0.+0.j]])
+    """
 

@@ -29,7 +29,19 @@ def cholesky(input: Tensor, *, upper: bool = False, out: Tensor | None = None) -
     """
 
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False, out: Tensor | None = None) -> return_types.linalg_cholesky_ex:
-    """The factor, or NaN, and the order of the first leading minor that is not positive (or 0)."""
+    """The factor, or NaN, and the order of the first leading minor that is not positive (or 0).
+
+    Args:
+        input: symmetric or Hermitian matrices (*, n, n)
+        upper: give the upper factor; default ``False``
+        check_errors: raise for a failure in place of reporting it; default ``False``
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> L, info = eg.linalg.cholesky_ex(A)
+    >>> eg.allclose(L @ L.T, A), info
+    (True, tensor(0, dtype=evergrad.int32))
+    """
 
 def cond(input: Tensor, p: Any = None, *, out: Tensor | None = None) -> Tensor:
     """The condition number: the largest singular value by the smallest.
@@ -53,7 +65,17 @@ def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """A diagonal of two dimensions, as the last dimension of a view."""
+    """A diagonal of two dimensions, as the last dimension of a view.
+
+    Args:
+        A: at least two dimensions
+        offset: 0 (default) the main diagonal, above it for positive numbers
+        dim1, dim2: the dimensions; default the last two
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> eg.linalg.diagonal(A)
+    tensor([4., 3.])
+    """
 
 def eig(input: Tensor, *, out: Tensor | None = None) -> return_types.linalg_eig:
     """Eigenvalues and eigenvectors (columns) of square matrices, complex.
@@ -88,7 +110,19 @@ def eigvalsh(input: Tensor, UPLO: str = 'L', *, out: Tensor | None = None) -> Te
     """
 
 def householder_product(input: Tensor, tau: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The first columns of the product of reflections whose vectors stand below a diagonal."""
+    """The first columns of the product of reflections whose vectors stand below a diagonal.
+
+    Args:
+        input: (*, m, n) with n <= m, vectors below the diagonal, as ``geqrf`` gives them
+        tau: (*, k) factors of the reflections
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> a, tau = eg.geqrf(A)
+    >>> Q = eg.linalg.householder_product(a, tau)
+    >>> eg.allclose(Q.T @ Q, eg.eye(2), atol=1e-6)
+    True
+    """
 
 def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse of square matrices; ``LinAlgError`` if one is singular.
@@ -99,18 +133,65 @@ def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
 
 def inv_ex(A: Tensor, *, check_errors: bool = False, out: Tensor | None = None) -> return_types.linalg_inv_ex:
-    """The inverse, and for each matrix the first zero pivot (0 if there is none)."""
+    """The inverse, and for each matrix the first zero pivot (0 if there is none).
+
+    Args:
+        A: square matrices (*, n, n)
+        check_errors: raise for a failure in place of reporting it; default ``False``
+        out: where to write the results
+
+    >>> inverse, info = eg.linalg.inv_ex(eg.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    >>> inverse, info
+    (tensor([[0.5000, 0.0000],
+            [0.0000, 0.2500]]), tensor(0, dtype=evergrad.int32))
+    """
 
 def ldl_factor(input: Tensor, *, hermitian: bool = False, out: Tensor | None = None) -> return_types.linalg_ldl_factor:
-    """``L`` and ``D`` of ``A = P L D L^T P^T`` in one matrix, and the row exchanges."""
+    """``L`` and ``D`` of ``A = P L D L^T P^T`` in one matrix, and the row exchanges.
+
+    Args:
+        input: symmetric matrices (*, n, n)
+        hermitian: whether complex ones are Hermitian; default ``False``
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> LD, pivots = eg.linalg.ldl_factor(A)
+    >>> eg.linalg.ldl_solve(LD, pivots, eg.tensor([[6.0], [5.0]]))
+    tensor([[1.],
+            [1.]])
+    """
 
 def ldl_factor_ex(input: Tensor, *, hermitian: bool = False, check_errors: bool = False, out: Tensor | None = None) -> return_types.linalg_ldl_factor_ex:
     """``L`` and ``D`` of ``A = P L D L^T P^T`` in one matrix, the row exchanges, and where ``D``
     first has a zero (0 if nowhere).
+
+    Args:
+        input: symmetric matrices (*, n, n)
+        hermitian: whether complex ones are Hermitian; default ``False``
+        check_errors: raise for a failure in place of reporting it; default ``False``
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> LD, pivots, info = eg.linalg.ldl_factor_ex(A)
+    >>> info
+    tensor(0, dtype=evergrad.int32)
     """
 
 def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False, out: Tensor | None = None) -> Tensor:
-    """The ``X`` with ``A X = B``, for ``A`` given by what ``ldl_factor`` made of it."""
+    """The ``X`` with ``A X = B``, for ``A`` given by what ``ldl_factor`` made of it.
+
+    Args:
+        LD, pivots: what :func:`ldl_factor` gave
+        B: right-hand sides (*, n, k)
+        hermitian: as for the factorization; default ``False``
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> LD, pivots = eg.linalg.ldl_factor(A)
+    >>> eg.linalg.ldl_solve(LD, pivots, eg.tensor([[6.0], [5.0]]))
+    tensor([[1.],
+            [1.]])
+    """
 
 def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None, out: Tensor | None = None) -> return_types.linalg_lstsq:
     """The ``X`` that makes ``|A X - B|`` smallest.
@@ -140,16 +221,63 @@ def lu(A: Tensor, pivot: bool=True, *, get_infos: Literal[True], out: Tensor | t
     """
 
 def lu_factor(A: Tensor, *, pivot: bool = True, out: Tensor | None = None) -> return_types.linalg_lu_factor:
-    """``L`` and ``U`` of ``A = P L U`` in one matrix, and the row exchanges."""
+    """``L`` and ``U`` of ``A = P L U`` in one matrix, and the row exchanges.
+
+    Args:
+        A: matrices (*, m, n)
+        pivot: whether rows are exchanged; default ``True``
+        out: where to write the results
+
+    >>> eg.linalg.lu_factor(eg.tensor([[4.0, 2.0], [2.0, 3.0]]))
+    evergrad.return_types.linalg_lu_factor(
+    LU=tensor([[4.0000, 2.0000],
+            [0.5000, 2.0000]]),
+    pivots=tensor([1, 2], dtype=evergrad.int32))
+    """
 
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Tensor | None = None) -> return_types.linalg_lu_factor_ex:
-    """``L`` and ``U`` in one matrix, the row exchanges, and the first zero pivot (0 if none)."""
+    """``L`` and ``U`` in one matrix, the row exchanges, and the first zero pivot (0 if none).
+
+    Args:
+        A: matrices (*, m, n)
+        pivot: whether rows are exchanged; default ``True``
+        check_errors: raise for a failure in place of reporting it; default ``False``
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> LU, pivots, info = eg.linalg.lu_factor_ex(A)
+    >>> LU, info
+    (tensor([[4.0000, 2.0000],
+            [0.5000, 2.0000]]), tensor(0, dtype=evergrad.int32))
+    """
 
 def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False, out: Tensor | None = None) -> Tensor:
-    """``linalg.solve`` with ``A``, or its ``adjoint``, given by its LU factorization."""
+    """``linalg.solve`` with ``A``, or its ``adjoint``, given by its LU factorization.
+
+    Args:
+        LU, pivots: what :func:`lu_factor` gave
+        B: right-hand sides (*, n, k)
+        left: ``A X = B`` (default) or ``X A = B``
+        adjoint: solve with the adjoint of A; default ``False``
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> LU, pivots = eg.linalg.lu_factor(A)
+    >>> eg.linalg.lu_solve(LU, pivots, eg.tensor([[6.0], [5.0]]))
+    tensor([[1.],
+            [1.]])
+    """
 
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The matrix product."""
+    """The matrix product.
+
+    Args:
+        input, other: as :func:`evergrad.matmul` takes them
+        out: where to write the results
+
+    >>> eg.linalg.matmul(eg.ones(2, 3), eg.ones(3)).shape
+    evergrad.Size([2])
+    """
 
 def matrix_exp(input: Tensor) -> Tensor:
     """The exponential of square matrices.
@@ -245,7 +373,21 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
     """
 
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False, out: Tensor | None = None) -> return_types.linalg_solve_ex:
-    """The solution, and for each matrix the first zero pivot (0 if there is none)."""
+    """The solution, and for each matrix the first zero pivot (0 if there is none).
+
+    Args:
+        A: square matrices (*, n, n)
+        B: right-hand sides (*, n) or (*, n, k)
+        left: ``A X = B`` (default) or ``X A = B``
+        check_errors: raise for a failure in place of reporting it; default ``False``
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> eg.linalg.solve_ex(A, eg.tensor([6.0, 5.0]))
+    evergrad.return_types.linalg_solve_ex(
+    result=tensor([1., 1.]),
+    info=tensor(0, dtype=evergrad.int32))
+    """
 
 def solve_triangular(input: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False, out: Tensor | None = None) -> Tensor:
     """The solution of ``A X = B`` for a triangular ``A``.
@@ -279,13 +421,43 @@ def svdvals(A: Tensor, *, driver: str | None = None, out: Tensor | None = None) 
     """
 
 def tensorinv(input: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
-    """The inverse of ``tensordot(input, ., input.ndim - ind)``."""
+    """The inverse of ``tensordot(input, ., input.ndim - ind)``.
+
+    Args:
+        input: a tensor whose first ``ind`` extents multiply to as many as the others
+        ind: default 2
+        out: where to write the results
+
+    >>> eg.linalg.tensorinv(eg.eye(6).view(2, 3, 6)).shape
+    evergrad.Size([6, 2, 3])
+    """
 
 def tensorsolve(input: Tensor, other: Tensor, dims: int | Sequence[int] | None = None, *, out: Tensor | None = None) -> Tensor:
-    """The tensor X with ``tensordot(input, X, X.ndim) == other``; ``dims`` are moved last first."""
+    """The tensor X with ``tensordot(input, X, X.ndim) == other``; ``dims`` are moved last first.
+
+    Args:
+        input: a tensor of shape ``other.shape + X.shape``
+        other: the right-hand side
+        dims: dimensions of ``input`` to move last first; default none
+        out: where to write the results
+
+    >>> eg.linalg.tensorsolve(2 * eg.eye(4).view(4, 2, 2), eg.ones(4))
+    tensor([[0.5000, 0.5000],
+            [0.5000, 0.5000]])
+    """
 
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
-    """The powers 0 to ``N - 1`` of each element, as a last dimension."""
+    """The powers 0 to ``N - 1`` of each element, as a last dimension.
+
+    Args:
+        x: (*, n)
+        N: how many powers; default n
+
+    >>> eg.linalg.vander(eg.tensor([1, 2, 3]))
+    tensor([[1, 1, 1],
+            [1, 2, 4],
+            [1, 3, 9]])
+    """
 
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """Dot products along a dimension, the first factor conjugated.

@@ -98,7 +98,19 @@ def sum(
     input: Tensor, dim: Dims = None, *, keepdim: bool | None = False, dtype: dtype | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The sum of the selected elements."""
+    """The sum of the selected elements.
+
+    Args:
+        input: the tensor
+        dim: the dimensions; default all
+        keepdim: keep them with extent 1; default ``False``
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.sum(x, 0, mask=mask)
+    tensor(4.)
+    """
     chosen = _summed_dtype(input, dtype)
     values = _selected("sum", input, mask, 0)
     dims = _all_dims(dim, input.ndim)
@@ -109,7 +121,19 @@ def prod(
     input: Tensor, dim: Dims = None, *, keepdim: bool | None = False, dtype: dtype | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The product of the selected elements."""
+    """The product of the selected elements.
+
+    Args:
+        input: the tensor
+        dim: the dimensions; default all
+        keepdim: keep them with extent 1; default ``False``
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.prod(x, 0, mask=mask)
+    tensor(3.)
+    """
     values = _selected("prod", input, mask, 1).to(_summed_dtype(input, dtype))
     for d in reversed(_all_dims(dim, input.ndim)):
         values = values.prod(dim=d, keepdim=bool(keepdim))
@@ -119,7 +143,18 @@ def prod(
 def cumsum(
     input: Tensor, dim: int, *, dtype: dtype | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """Running sums of the selected elements."""
+    """Running sums of the selected elements.
+
+    Args:
+        input: the tensor
+        dim: the dimension
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.cumsum(x, 0, mask=mask)
+    tensor([1., 1., 4.])
+    """
     axis = _all_dims(dim, input.ndim)[0]
     chosen = dtype or input.dtype
     values = _selected("cumsum", input, mask, 0)
@@ -129,7 +164,18 @@ def cumsum(
 def cumprod(
     input: Tensor, dim: int, *, dtype: dtype | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """Running products of the selected elements."""
+    """Running products of the selected elements.
+
+    Args:
+        input: the tensor
+        dim: the dimension
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.cumprod(x, 0, mask=mask)
+    tensor([1., 1., 3.])
+    """
     axis = _all_dims(dim, input.ndim)[0]
     chosen = dtype or input.dtype
     values = _selected("cumprod", input, mask, 1)
@@ -140,7 +186,19 @@ def amax(
     input: Tensor, dim: Dims = None, *, keepdim: bool | None = False, dtype: dtype | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The largest of the selected elements."""
+    """The largest of the selected elements.
+
+    Args:
+        input: the tensor
+        dim: the dimensions; default all
+        keepdim: keep them with extent 1; default ``False``
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.amax(x, 0, mask=mask)
+    tensor(3.)
+    """
     values = _selected("amax", input, mask, _lowest)
     found = values.amax(_all_dims(dim, input.ndim), bool(keepdim))
     return found.to(dtype or input.dtype)
@@ -150,7 +208,19 @@ def amin(
     input: Tensor, dim: Dims = None, *, keepdim: bool | None = False, dtype: dtype | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The smallest of the selected elements."""
+    """The smallest of the selected elements.
+
+    Args:
+        input: the tensor
+        dim: the dimensions; default all
+        keepdim: keep them with extent 1; default ``False``
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.amin(x, 0, mask=mask)
+    tensor(1.)
+    """
     values = _selected("amin", input, mask, _highest)
     found = values.amin(_all_dims(dim, input.ndim), bool(keepdim))
     return found.to(dtype or input.dtype)
@@ -160,7 +230,19 @@ def argmax(
     input: Tensor, dim: int | None = None, *, keepdim: bool | None = False,
     dtype: dtype | None = None, mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Where the largest of the selected elements is, in the input's type if none is given."""
+    """Where the largest of the selected elements is, in the input's type if none is given.
+
+    Args:
+        input: the tensor
+        dim: the dimension; default all
+        keepdim: keep them with extent 1; default ``False``
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.argmax(x, 0, mask=mask)
+    tensor(2.)
+    """
     values = _selected("argmax", input, mask, _lowest)
     return values.argmax(dim, bool(keepdim)).to(dtype or input.dtype)
 
@@ -169,7 +251,19 @@ def argmin(
     input: Tensor, dim: int | None = None, *, keepdim: bool | None = False,
     dtype: dtype | None = None, mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Where the smallest of the selected elements is, in the input's type if none is given."""
+    """Where the smallest of the selected elements is, in the input's type if none is given.
+
+    Args:
+        input: the tensor
+        dim: the dimension; default all
+        keepdim: keep them with extent 1; default ``False``
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.argmin(x, 0, mask=mask)
+    tensor(0.)
+    """
     values = _selected("argmin", input, mask, _highest)
     return values.argmin(dim, bool(keepdim)).to(dtype or input.dtype)
 
@@ -184,7 +278,19 @@ def mean(
     input: Tensor, dim: Dims = None, *, keepdim: bool | None = False, dtype: dtype | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The mean of the selected elements; NaN where there are none."""
+    """The mean of the selected elements; NaN where there are none.
+
+    Args:
+        input: the tensor
+        dim: the dimensions; default all
+        keepdim: keep them with extent 1; default ``False``
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.mean(x, 0, mask=mask)
+    tensor(2.)
+    """
     chosen = dtype or input.dtype
     if not (chosen.is_floating_point or chosen.is_complex):
         raise ValueError(
@@ -199,7 +305,19 @@ def median(
     input: Tensor, dim: int = -1, *, keepdim: bool = False, dtype: dtype | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The lower median of the selected elements; NaN where there are none."""
+    """The lower median of the selected elements; NaN where there are none.
+
+    Args:
+        input: the tensor
+        dim: the dimension; default -1
+        keepdim: keep it with extent 1; default ``False``
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.median(x, mask=mask)
+    tensor(1.)
+    """
     axis = _all_dims(dim, input.ndim)[0]
     is_float = input.dtype.is_floating_point
     values = input if is_float else input.to(dtypes.float32)
@@ -217,7 +335,19 @@ def logsumexp(
     input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: dtype | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The logarithm of the sum of the exponentials of the selected elements."""
+    """The logarithm of the sum of the exponentials of the selected elements.
+
+    Args:
+        input: the tensor
+        dim: the dimensions; default all
+        keepdim: keep them with extent 1; default ``False``
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.logsumexp(x, 0, mask=mask)
+    tensor(3.1269)
+    """
     identity = complex(-math.inf) if input.dtype.is_complex else _lowest
     values = _selected("logsumexp", input, mask, identity)
     found = values.logsumexp(_all_dims(dim, input.ndim), keepdim=keepdim)
@@ -228,7 +358,16 @@ def logaddexp(
     input: Tensor, other: Tensor, *, dtype: dtype | None = None, input_mask: Tensor | None = None,
     other_mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """``log(exp(input) + exp(other))`` of what the two masks select."""
+    """``log(exp(input) + exp(other))`` of what the two masks select.
+
+    Args:
+        input, other: tensors
+        dtype: element type to compute in
+        input_mask, other_mask: which elements are selected; default all
+
+    >>> eg.masked.logaddexp(eg.zeros(2), eg.zeros(2), other_mask=eg.tensor([True, False]))
+    tensor([0.6931, 0.0000])
+    """
     left = _selected("logaddexp", input, input_mask, _lowest)
     right = _selected("logaddexp", other, other_mask, _lowest)
     return left.logaddexp(right).to(dtype or input.dtype)
@@ -238,7 +377,20 @@ def norm(
     input: Tensor, ord: float | None = 2.0, dim: Dims = None, *, keepdim: bool | None = False,
     dtype: dtype | None = None, mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The vector norm of the selected elements."""
+    """The vector norm of the selected elements.
+
+    Args:
+        input: the tensor
+        ord: the norm; default 2.0
+        dim: the dimensions; default all
+        keepdim: keep them with extent 1; default ``False``
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.norm(x, 2.0, 0, mask=mask)
+    tensor(3.1623)
+    """
     values = _selected("norm", input, mask, math.inf if ord == -math.inf else 0)
     dims = _all_dims(dim, input.ndim)
     chosen = dtype or input.dtype
@@ -250,7 +402,20 @@ def var(
     correction: float | None = None, keepdim: bool | None = False, dtype: dtype | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The variance of the selected elements."""
+    """The variance of the selected elements.
+
+    Args:
+        input: the tensor
+        dim: the dimensions; default all
+        keepdim: keep them with extent 1; default ``False``
+        unbiased, correction: degrees of freedom that are taken off; default 1
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.var(x, 0, mask=mask)
+    tensor(2.)
+    """
     if unbiased is not None and correction is not None:
         raise AssertionError("Only one of unbiased and correction may be given")
     removed = float(unbiased is None or unbiased) if correction is None else float(correction)
@@ -273,7 +438,20 @@ def std(
     correction: float | None = None, keepdim: bool | None = False, dtype: dtype | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The standard deviation of the selected elements."""
+    """The standard deviation of the selected elements.
+
+    Args:
+        input: the tensor
+        dim: the dimensions; default all
+        keepdim: keep them with extent 1; default ``False``
+        unbiased, correction: degrees of freedom that are taken off; default 1
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.std(x, 0, mask=mask)
+    tensor(1.4142)
+    """
     found = var(
         input, dim, unbiased, correction=correction, keepdim=keepdim, dtype=dtype, mask=mask
     )
@@ -286,7 +464,18 @@ def std(
 def softmax(
     input: Tensor, dim: int, *, dtype: dtype | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """Softmax over the selected elements."""
+    """Softmax over the selected elements.
+
+    Args:
+        input: the tensor
+        dim: the dimension
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.softmax(x, 0, mask=mask)
+    tensor([0.1192, 0.0000, 0.8808])
+    """
     values = _selected("softmax", input, mask, _lowest)
     axis = _all_dims(dim, input.ndim)[0]
     return _F["softmax"](values, axis, dtype=dtype or input.dtype)  # type: ignore[no-any-return]
@@ -295,7 +484,18 @@ def softmax(
 def log_softmax(
     input: Tensor, dim: int, *, dtype: dtype | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """The logarithm of softmax over the selected elements."""
+    """The logarithm of softmax over the selected elements.
+
+    Args:
+        input: the tensor
+        dim: the dimension
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.log_softmax(x, 0, mask=mask)
+    tensor([-2.1269,    -inf, -0.1269])
+    """
     values = _selected("log_softmax", input, mask, _lowest)
     axis = _all_dims(dim, input.ndim)[0]
     return _F["log_softmax"](values, axis, dtype=dtype or input.dtype)  # type: ignore[no-any-return]
@@ -304,7 +504,18 @@ def log_softmax(
 def softmin(
     input: Tensor, dim: int, *, dtype: dtype | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """Softmax of the negated selected elements."""
+    """Softmax of the negated selected elements.
+
+    Args:
+        input: the tensor
+        dim: the dimension
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.softmin(x, 0, mask=mask)
+    tensor([0.8808, 0.0000, 0.1192])
+    """
     values = _selected("softmin", input, mask, _highest)
     axis = _all_dims(dim, input.ndim)[0]
     return _F["softmax"](-values, axis, dtype=dtype or input.dtype)  # type: ignore[no-any-return]
@@ -314,7 +525,20 @@ def normalize(
     input: Tensor, ord: float, dim: int, *, eps: float = 1e-12, dtype: dtype | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The selected elements divided by their norm, which is at least ``eps``."""
+    """The selected elements divided by their norm, which is at least ``eps``.
+
+    Args:
+        input: the tensor
+        ord: the norm
+        dim: the dimension
+        eps: the least norm to divide by; default 1e-12
+        dtype: element type to compute in
+        mask: which elements are selected; default all
+
+    >>> x, mask = eg.tensor([1.0, 5.0, 3.0]), eg.tensor([True, False, True])
+    >>> eg.masked.normalize(x, 1.0, 0, mask=mask)
+    tensor([0.2500, 0.0000, 0.7500])
+    """
     values = _selected("normalize", input, mask, 0)
     length = norm(input, ord, dim, keepdim=True, dtype=dtype, mask=mask)
     return values / length.maximum(length.new_full([], eps))

@@ -59,11 +59,15 @@ def _parity(bits: Array) -> Array:
 class SobolEngine:
     """A low-discrepancy sequence in ``[0, 1)^dimension``.
 
-    >>> SobolEngine(2).draw(3)
+    >>> eg.quasirandom.SobolEngine(2).draw(3)
     tensor([[0.0000, 0.0000],
             [0.5000, 0.5000],
             [0.7500, 0.2500]])
     """
+
+    seed: int | None
+    scramble: bool
+    dimension: int
 
     MAXBIT = _BITS
     MAXDIM = 1111
@@ -79,7 +83,7 @@ class SobolEngine:
         shift = self._scrambled() if scramble else np.zeros(dimension, np.int64)
         self.shift: Tensor = from_array(shift)
         self.quasi: Tensor = from_array(shift.copy())
-        self.num_generated = 0
+        self.num_generated: int = 0
 
     def _scrambled(self) -> Array:
         """Apply a random lower triangular matrix to the directions; gives the random shift."""

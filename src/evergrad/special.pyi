@@ -24,31 +24,107 @@ __all__ = [
 ]
 
 def airy_ai(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The Airy function Ai."""
+    """The Airy function Ai.
+
+    Args:
+        input: real numbers; integers become the default type of floats
+        out: where to write the result
+
+    >>> eg.special.airy_ai(eg.tensor([0.5, 2.0]))
+    tensor([0.2317, 0.0349])
+    """
 
 def bessel_j0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The Bessel function J0."""
+    """The Bessel function of the first kind, order zero.
+
+    Args:
+        input: real numbers; integers become the default type of floats
+        out: where to write the result
+
+    >>> eg.special.bessel_j0(eg.tensor([0.5, 2.0]))
+    tensor([0.9385, 0.2239])
+    """
 
 def bessel_j1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The Bessel function J1."""
+    """The Bessel function of the first kind, order one.
+
+    Args:
+        input: real numbers; integers become the default type of floats
+        out: where to write the result
+
+    >>> eg.special.bessel_j1(eg.tensor([0.5, 2.0]))
+    tensor([0.2423, 0.5767])
+    """
 
 def bessel_y0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The Bessel function Y0."""
+    """The Bessel function of the second kind, order zero.
+
+    Args:
+        input: real numbers; integers become the default type of floats
+        out: where to write the result
+
+    >>> eg.special.bessel_y0(eg.tensor([0.5, 2.0]))
+    tensor([-0.4445,  0.5104])
+    """
 
 def bessel_y1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The Bessel function Y1."""
+    """The Bessel function of the second kind, order one.
+
+    Args:
+        input: real numbers; integers become the default type of floats
+        out: where to write the result
+
+    >>> eg.special.bessel_y1(eg.tensor([0.5, 2.0]))
+    tensor([-1.4715, -0.1070])
+    """
 
 def chebyshev_polynomial_t(input: Tensor | complex | np.generic, n: Any, *, out: Tensor | None = None) -> Tensor:
-    """Chebyshev's polynomial of the first kind, of degree ``n``."""
+    """Chebyshev's polynomial of the first kind, of degree ``n``.
+
+    Args:
+        input: where, real numbers
+        n: the degree, a number or a tensor; broadcast with ``input``
+        out: where to write the result
+
+    >>> eg.special.chebyshev_polynomial_t(eg.tensor([0.5, 2.0]), 2)
+    tensor([-0.5000,  7.0000])
+    """
 
 def chebyshev_polynomial_u(input: Tensor | complex | np.generic, n: Any, *, out: Tensor | None = None) -> Tensor:
-    """Chebyshev's polynomial of the second kind, of degree ``n``."""
+    """Chebyshev's polynomial of the second kind, of degree ``n``.
+
+    Args:
+        input: where, real numbers
+        n: the degree, a number or a tensor; broadcast with ``input``
+        out: where to write the result
+
+    >>> eg.special.chebyshev_polynomial_u(eg.tensor([0.5, 2.0]), 2)
+    tensor([ 0., 15.])
+    """
 
 def chebyshev_polynomial_v(input: Tensor | complex | np.generic, n: Any, *, out: Tensor | None = None) -> Tensor:
-    """Chebyshev's polynomial of the third kind, of degree ``n``."""
+    """Chebyshev's polynomial of the third kind, of degree ``n``.
+
+    Args:
+        input: where, real numbers
+        n: the degree, a number or a tensor; broadcast with ``input``
+        out: where to write the result
+
+    >>> eg.special.chebyshev_polynomial_v(eg.tensor([0.5, 2.0]), 2)
+    tensor([-1., 11.])
+    """
 
 def chebyshev_polynomial_w(input: Tensor | complex | np.generic, n: Any, *, out: Tensor | None = None) -> Tensor:
-    """Chebyshev's polynomial of the fourth kind, of degree ``n``."""
+    """Chebyshev's polynomial of the fourth kind, of degree ``n``.
+
+    Args:
+        input: where, real numbers
+        n: the degree, a number or a tensor; broadcast with ``input``
+        out: where to write the result
+
+    >>> eg.special.chebyshev_polynomial_w(eg.tensor([0.5, 2.0]), 2)
+    tensor([ 1., 19.])
+    """
 
 def digamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of :func:`lgamma`.
@@ -135,10 +211,28 @@ def gammaln(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
 
 def hermite_polynomial_h(input: Tensor | complex | np.generic, n: Any, *, out: Tensor | None = None) -> Tensor:
-    """The physicists' Hermite polynomial of degree ``n``."""
+    """The physicists' Hermite polynomial of degree ``n``.
+
+    Args:
+        input: where, real numbers
+        n: the degree, a number or a tensor; broadcast with ``input``
+        out: where to write the result
+
+    >>> eg.special.hermite_polynomial_h(eg.tensor([0.5, 2.0]), 2)
+    tensor([-1., 14.])
+    """
 
 def hermite_polynomial_he(input: Tensor | complex | np.generic, n: Any, *, out: Tensor | None = None) -> Tensor:
-    """The probabilists' Hermite polynomial of degree ``n``."""
+    """The probabilists' Hermite polynomial of degree ``n``.
+
+    Args:
+        input: where, real numbers
+        n: the degree, a number or a tensor; broadcast with ``input``
+        out: where to write the result
+
+    >>> eg.special.hermite_polynomial_he(eg.tensor([0.5, 2.0]), 2)
+    tensor([-0.7500,  3.0000])
+    """
 
 def i0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The modified Bessel function of the first kind, order zero.
@@ -148,7 +242,15 @@ def i0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
 
 def i0e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """exp(-|x|) * I0(x)"""
+    """``exp(-|x|) I0(x)``, which stays finite where I0 overflows.
+
+    Args:
+        input: real numbers; integers become the default type of floats
+        out: where to write the result
+
+    >>> eg.special.i0e(eg.tensor([0.5, 2.0]))
+    tensor([0.6450, 0.3085])
+    """
 
 def i1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The modified Bessel function of the first kind, order one.
@@ -158,13 +260,39 @@ def i1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
 
 def i1e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """exp(-|x|) * I1(x)"""
+    """``exp(-|x|) I1(x)``, which stays finite where I1 overflows.
+
+    Args:
+        input: real numbers; integers become the default type of floats
+        out: where to write the result
+
+    >>> eg.special.i1e(eg.tensor([0.5, 2.0]))
+    tensor([0.1564, 0.2153])
+    """
 
 def laguerre_polynomial_l(input: Tensor | complex | np.generic, n: Any, *, out: Tensor | None = None) -> Tensor:
-    """The Laguerre polynomial of degree ``n``."""
+    """The Laguerre polynomial of degree ``n``.
+
+    Args:
+        input: where, real numbers
+        n: the degree, a number or a tensor; broadcast with ``input``
+        out: where to write the result
+
+    >>> eg.special.laguerre_polynomial_l(eg.tensor([0.5, 2.0]), 2)
+    tensor([ 0.1250, -1.0000])
+    """
 
 def legendre_polynomial_p(input: Tensor | complex | np.generic, n: Any, *, out: Tensor | None = None) -> Tensor:
-    """The Legendre polynomial of degree ``n``."""
+    """The Legendre polynomial of degree ``n``.
+
+    Args:
+        input: where, real numbers
+        n: the degree, a number or a tensor; broadcast with ``input``
+        out: where to write the result
+
+    >>> eg.special.legendre_polynomial_p(eg.tensor([0.5, 2.0]), 2)
+    tensor([-0.1250,  5.5000])
+    """
 
 def log1p(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``log(1 + x)``, exact for small ``x``.
@@ -218,16 +346,48 @@ def logsumexp(input: Tensor, dim: int | Sequence[int] | None, keepdim: bool = Fa
     """
 
 def modified_bessel_i0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The Bessel function I0."""
+    """The modified Bessel function of the first kind, order zero.
+
+    Args:
+        input: real numbers; integers become the default type of floats
+        out: where to write the result
+
+    >>> eg.special.modified_bessel_i0(eg.tensor([0.5, 2.0]))
+    tensor([1.0635, 2.2796])
+    """
 
 def modified_bessel_i1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The Bessel function I1."""
+    """The modified Bessel function of the first kind, order one.
+
+    Args:
+        input: real numbers; integers become the default type of floats
+        out: where to write the result
+
+    >>> eg.special.modified_bessel_i1(eg.tensor([0.5, 2.0]))
+    tensor([0.2579, 1.5906])
+    """
 
 def modified_bessel_k0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The Bessel function K0."""
+    """The modified Bessel function of the second kind, order zero.
+
+    Args:
+        input: real numbers; integers become the default type of floats
+        out: where to write the result
+
+    >>> eg.special.modified_bessel_k0(eg.tensor([0.5, 2.0]))
+    tensor([0.9244, 0.1139])
+    """
 
 def modified_bessel_k1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The Bessel function K1."""
+    """The modified Bessel function of the second kind, order one.
+
+    Args:
+        input: real numbers; integers become the default type of floats
+        out: where to write the result
+
+    >>> eg.special.modified_bessel_k1(eg.tensor([0.5, 2.0]))
+    tensor([1.6564, 0.1399])
+    """
 
 def multigammaln(input: Tensor, p: int, *, out: Tensor | None = None) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension ``p``.
@@ -282,22 +442,74 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
     """
 
 def scaled_modified_bessel_k0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """exp(x) * K0(x)"""
+    """``exp(x) K0(x)``, which stays above zero where K0 underflows.
+
+    Args:
+        input: real numbers; integers become the default type of floats
+        out: where to write the result
+
+    >>> eg.special.scaled_modified_bessel_k0(eg.tensor([0.5, 2.0]))
+    tensor([1.5241, 0.8416])
+    """
 
 def scaled_modified_bessel_k1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """exp(x) * K1(x)"""
+    """``exp(x) K1(x)``, which stays above zero where K1 underflows.
+
+    Args:
+        input: real numbers; integers become the default type of floats
+        out: where to write the result
+
+    >>> eg.special.scaled_modified_bessel_k1(eg.tensor([0.5, 2.0]))
+    tensor([2.7310, 1.0335])
+    """
 
 def shifted_chebyshev_polynomial_t(input: Tensor | complex | np.generic, n: Any, *, out: Tensor | None = None) -> Tensor:
-    """Chebyshev's polynomial of the first kind, of degree ``n``, at ``2 * input - 1``."""
+    """Chebyshev's polynomial of the first kind, of degree ``n``, at ``2 * input - 1``.
+
+    Args:
+        input: where, real numbers
+        n: the degree, a number or a tensor; broadcast with ``input``
+        out: where to write the result
+
+    >>> eg.special.shifted_chebyshev_polynomial_t(eg.tensor([0.5, 2.0]), 2)
+    tensor([-1., 17.])
+    """
 
 def shifted_chebyshev_polynomial_u(input: Tensor | complex | np.generic, n: Any, *, out: Tensor | None = None) -> Tensor:
-    """Chebyshev's polynomial of the second kind, of degree ``n``, at ``2 * input - 1``."""
+    """Chebyshev's polynomial of the second kind, of degree ``n``, at ``2 * input - 1``.
+
+    Args:
+        input: where, real numbers
+        n: the degree, a number or a tensor; broadcast with ``input``
+        out: where to write the result
+
+    >>> eg.special.shifted_chebyshev_polynomial_u(eg.tensor([0.5, 2.0]), 2)
+    tensor([-1., 35.])
+    """
 
 def shifted_chebyshev_polynomial_v(input: Tensor | complex | np.generic, n: Any, *, out: Tensor | None = None) -> Tensor:
-    """Chebyshev's polynomial of the third kind, of degree ``n``, at ``2 * input - 1``."""
+    """Chebyshev's polynomial of the third kind, of degree ``n``, at ``2 * input - 1``.
+
+    Args:
+        input: where, real numbers
+        n: the degree, a number or a tensor; broadcast with ``input``
+        out: where to write the result
+
+    >>> eg.special.shifted_chebyshev_polynomial_v(eg.tensor([0.5, 2.0]), 2)
+    tensor([-1., 29.])
+    """
 
 def shifted_chebyshev_polynomial_w(input: Tensor | complex | np.generic, n: Any, *, out: Tensor | None = None) -> Tensor:
-    """Chebyshev's polynomial of the fourth kind, of degree ``n``, at ``2 * input - 1``."""
+    """Chebyshev's polynomial of the fourth kind, of degree ``n``, at ``2 * input - 1``.
+
+    Args:
+        input: where, real numbers
+        n: the degree, a number or a tensor; broadcast with ``input``
+        out: where to write the result
+
+    >>> eg.special.shifted_chebyshev_polynomial_w(eg.tensor([0.5, 2.0]), 2)
+    tensor([-1., 41.])
+    """
 
 def sinc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``sin(pi x) / (pi x)``, 1 at zero.
@@ -325,7 +537,15 @@ def softmax(input: Tensor, dim: int, dtype: dtype | None = None, *, out: Tensor 
     """
 
 def spherical_bessel_j0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """sin(x) / x, and 1 at 0."""
+    """sin(x) / x, and 1 at 0.
+
+    Args:
+        input: real numbers; integers become the default type of floats
+        out: where to write the result
+
+    >>> eg.special.spherical_bessel_j0(eg.tensor([0.5, 2.0]))
+    tensor([0.9589, 0.4546])
+    """
 
 def xlog1py(input: Tensor | complex | np.generic, other: Tensor | complex | np.generic, *, out: Tensor | None = None) -> Tensor:
     """``input * log(1 + other)``, 0 where ``input`` is 0.

@@ -40,6 +40,17 @@ class autocast:  # noqa: N801 - PyTorch's spelling
 
     ``with autocast("cpu", dtype=bfloat16):`` or ``@autocast("cpu")``. Gradients arrive in the
     parameters' own element type. Leave ``backward`` outside, as in PyTorch.
+
+    Args:
+        device_type: ``"cpu"``
+        dtype: the lower precision; default bfloat16
+        enabled: whether it holds; default ``True``
+        cache_enabled: whether casts of parameters are kept; default as it is
+
+    >>> with eg.autocast("cpu", dtype=eg.bfloat16):
+    ...     y = nn.Linear(2, 3)(eg.ones(1, 2))
+    >>> y.dtype
+    evergrad.bfloat16
     """
 
     def __init__(
@@ -49,7 +60,7 @@ class autocast:  # noqa: N801 - PyTorch's spelling
         if not isinstance(device_type, str):
             raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
         self.device = device_type
-        self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
+        self.fast_dtype: dtypes.dtype = get_autocast_dtype(device_type) if dtype is None else dtype
         self._enabled = bool(enabled) and _can_be_on(device_type, self.fast_dtype)
         self._cache_enabled = _remembers.get() if cache_enabled is None else cache_enabled
         self._former: list[tuple[Autocast | None, dict[str, dtypes.dtype], bool]] = []
@@ -116,7 +127,14 @@ def _check_device_type(device_type: str) -> None:
 
 
 def is_autocast_available(device_type: str) -> bool:
-    """Whether the device type knows autocast at all."""
+    """Whether the device type knows autocast at all.
+
+    Args:
+        device_type: such as ``"cpu"``
+
+    >>> eg.amp.is_autocast_available("cpu")
+    True
+    """
     _check_device_type(device_type)
     return device_type in _AUTOCAST_DEVICES
 
@@ -181,6 +199,22 @@ def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: dtype | None =
     """Decorate ``forward`` of a custom function: its backward will run in the same mode.
 
     With ``cast_inputs`` floating-point arguments are cast to it first, and autocast is off inside.
+
+    >>> class Product(eg.autograd.Function):
+    ...     @staticmethod
+    ...     @eg.amp.custom_fwd(device_type="cpu")
+    ...     def forward(ctx, a, b):
+    ...         ctx.save_for_backward(a, b)
+    ...         return a @ b
+    ...
+    ...     @staticmethod
+    ...     @eg.amp.custom_bwd(device_type="cpu")
+    ...     def backward(ctx, grad):
+    ...         a, b = ctx.saved_tensors
+    ...         return grad @ b.T, a.T @ grad
+    >>> with eg.autocast("cpu"):
+    ...     Product.apply(eg.ones(2, 2), eg.ones(2, 2)).dtype
+    evergrad.bfloat16
     """
     _check_is_string(device_type)
     if fwd is None:
@@ -201,7 +235,28 @@ def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: dtype | None =
 
 
 def custom_bwd(bwd: Any = None, *, device_type: str) -> Any:
-    """Decorate ``backward`` of a custom function whose forward has :func:`custom_fwd`."""
+    """Decorate ``backward`` of a custom function whose forward has :func:`custom_fwd`.
+
+    Args:
+        bwd: the function; without it, a decorator
+        device_type: ``"cpu"``
+
+    >>> class Product(eg.autograd.Function):
+    ...     @staticmethod
+    ...     @eg.amp.custom_fwd(device_type="cpu")
+    ...     def forward(ctx, a, b):
+    ...         ctx.save_for_backward(a, b)
+    ...         return a @ b
+    ...
+    ...     @staticmethod
+    ...     @eg.amp.custom_bwd(device_type="cpu")
+    ...     def backward(ctx, grad):
+    ...         a, b = ctx.saved_tensors
+    ...         return grad @ b.T, a.T @ grad
+    >>> with eg.autocast("cpu"):
+    ...     Product.apply(eg.ones(2, 2), eg.ones(2, 2)).dtype
+    evergrad.bfloat16
+    """
     _check_is_string(device_type)
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)

@@ -94,6 +94,22 @@ class GradScaler:
 
     The factor, the count of good steps and what was found are tensors, and inside a compiled step
     the update that is left out is a selection, so that a step with all of it is one program.
+
+    Args:
+        device: ``"cpu"``; the default is PyTorch's
+        init_scale: the first factor; default 65536
+        growth_factor: what it grows by after ``growth_interval`` good steps; default 2
+        backoff_factor: what it shrinks by after a bad one; default 0.5
+        growth_interval: default 2000
+        enabled: whether it does anything; default ``True``
+
+    >>> model = nn.Linear(2, 1)
+    >>> optimizer, scaler = optim.SGD(model.parameters(), lr=0.1), eg.amp.GradScaler("cpu")
+    >>> scaler.scale(model(eg.ones(1, 2)).sum()).backward()
+    >>> _ = scaler.step(optimizer)
+    >>> scaler.update()
+    >>> scaler.get_scale()
+    65536.0
     """
 
     def __init__(
@@ -275,24 +291,31 @@ class GradScaler:
         return self._init_scale if self._scale is None else float(self._scale.item())
 
     def get_growth_factor(self) -> float:
+        """The growth factor."""
         return self._growth_factor
 
     def set_growth_factor(self, new_factor: float) -> None:
+        """Set the growth factor."""
         self._growth_factor = new_factor
 
     def get_backoff_factor(self) -> float:
+        """The backoff factor."""
         return self._backoff_factor
 
     def set_backoff_factor(self, new_factor: float) -> None:
+        """Set the backoff factor."""
         self._backoff_factor = new_factor
 
     def get_growth_interval(self) -> int:
+        """The growth interval."""
         return self._growth_interval
 
     def set_growth_interval(self, new_interval: int) -> None:
+        """Set the growth interval."""
         self._growth_interval = new_interval
 
     def is_enabled(self) -> bool:
+        """Whether it does anything."""
         return self._enabled
 
     def state_dict(self) -> dict[str, Any]:

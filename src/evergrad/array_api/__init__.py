@@ -26,11 +26,11 @@ from evergrad.extension import provides as _provides
 __array_api_version__ = "2024.12"
 __array_namespace_info__ = _inspection.NamespaceInfo
 
-e = _math.e
-inf = _math.inf
-nan = _math.nan
+e: float = _math.e
+inf: float = _math.inf
+nan: float = _math.nan
 newaxis = None
-pi = _math.pi
+pi: float = _math.pi
 
 globals().update(_NAMESPACE)
 _DTYPES = {found.name: found for found in _dtypes.ALL}

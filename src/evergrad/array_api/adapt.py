@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
@@ -18,13 +18,17 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.surface.public import FUNCTIONS, expose
 
 Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
 
 # What ``evergrad.array_api`` offers, and its two extensions.
 NAMESPACE: dict[str, Function] = {}
 LINALG: dict[str, Function] = {}
 FFT: dict[str, Function] = {}
 
-standard = functools.partial(expose, method=False, out=False, into=NAMESPACE)
+
+def standard(*names: str, into: dict[str, Function] = NAMESPACE) -> Callable[[F], F]:
+    """Make a function public in a namespace of the standard, under its own name or ``names``."""
+    return expose(*names, method=False, out=False, into=into)
 
 
 def enter(

@@ -25,7 +25,17 @@ class Finding(NamedTuple):
 
 
 class Audit(NamedTuple):
-    """What :func:`audit` found; true if all gradients are there and sound."""
+    """What :func:`audit` found; true if all gradients are there and sound.
+
+    ``findings`` are the troubles, ``checked`` the number of tensors, ``frozen`` the names of those
+    that need no gradient. PyTorch has no such check.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> layer(eg.ones(1, 2)).sum().backward()
+    >>> found = eg.autograd.audit(layer)
+    >>> bool(found), found.checked
+    (True, 2)
+    """
 
     findings: tuple[Finding, ...]
     checked: int
@@ -44,6 +54,7 @@ class Audit(NamedTuple):
         return "\n".join(lines)
 
     def raise_if_wrong(self) -> Audit:
+        """Raise an error that lists the findings, if there are any."""
         if self.findings:
             raise GradientError(str(self))
         return self
@@ -82,7 +93,18 @@ def _problem(grad: Tensor | None) -> tuple[str, str] | None:
 
 
 def audit(target: Any) -> Audit:
-    """Check the gradients of a module's parameters (or of given tensors) after ``backward``."""
+    """Check the gradients of a module's parameters (or of given tensors) after ``backward``.
+
+    Args:
+        target: a module, or tensors
+
+    >>> layer = nn.Linear(2, 1)
+    >>> bool(eg.autograd.audit(layer))  # no gradient yet
+    False
+    >>> layer(eg.ones(1, 2)).sum().backward()
+    >>> bool(eg.autograd.audit(layer))
+    True
+    """
     findings, frozen, checked = [], [], 0
     for name, parameter in _named(target):
         if not parameter.requires_grad:

@@ -65,9 +65,9 @@ class CustomOp(Op):
     __slots__ = ("build", "cls", "count", "randomness")
 
     def __init__(self, cls: type[Function], count: int, build: Callable[..., Any]) -> None:
-        self.cls = cls
+        self.cls: type[Function] = cls
         self.count: int = count  # how many of the arguments are inputs
-        self.build = build  # the call's arguments from its input tensors
+        self.build: Callable[..., Any] = build  # the call's arguments from its input tensors
         self.randomness: str = "error"  # of the vmap that batches it
         super().__init__(
             f"custom:{cls.__name__}", family="custom", in_table=False,

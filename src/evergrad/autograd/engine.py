@@ -78,7 +78,21 @@ def backward(
     grad_variables: Any = None,
     inputs: Any = None,
 ) -> None:
-    """Accumulate the gradient of ``tensors`` into the ``.grad`` of the leaves they came from."""
+    """Accumulate the gradient of ``tensors`` into the ``.grad`` of the leaves they came from.
+
+    Args:
+        tensors: what is differentiated
+        grad_tensors: the gradient of each; needed where one is no single number
+        retain_graph: keep what the graph saved, for another pass; default ``create_graph``
+        create_graph: record the pass, for higher derivatives; default ``False``
+        grad_variables: former name of ``grad_tensors``
+        inputs: accumulate into these leaves only; default all
+
+    >>> x = eg.tensor([1.0, 2.0], requires_grad=True)
+    >>> eg.autograd.backward((x * x).sum())
+    >>> x.grad
+    tensor([2., 4.])
+    """
     outputs = _as_tuple(tensors, "tensors")
     roots = _roots(outputs, grad_tensors if grad_variables is None else grad_variables)
     keep = create_graph if retain_graph is None else retain_graph
@@ -141,6 +155,23 @@ def grad(
 
     An input that took no part is an error unless ``allow_unused`` (its gradient is then ``None``)
     or ``materialize_grads`` (then zeros).
+
+    Args:
+        outputs: what is differentiated
+        inputs: by what
+        grad_outputs: the gradient of each output; needed where one is no single number
+        retain_graph: keep what the graph saved, for another pass; default ``create_graph``
+        create_graph: record the pass, for higher derivatives; default ``False``
+        only_inputs: accepted
+        allow_unused: give ``None`` for an input that outputs do not depend on, in place of an error
+        is_grads_batched: ``grad_outputs`` has a batch dimension; default ``False``
+        materialize_grads: give zeros in place of ``None``; default ``False``
+
+    Returns a tuple with a gradient for each input.
+
+    >>> x = eg.tensor([1.0, 2.0], requires_grad=True)
+    >>> eg.autograd.grad((x * x).sum(), x)
+    (tensor([2., 4.]),)
     """
     if materialize_grads and allow_unused is False:
         raise ValueError(

@@ -35,7 +35,26 @@ _as_equation: ExtensionPoint[..., Any] = ExtensionPoint("function_equation")
 
 
 class FunctionCtx:
-    """What ``forward`` hands to ``backward``. Any attribute may be set on it."""
+    """What ``forward`` hands to ``backward``. Any attribute may be set on it.
+
+    ``save_for_backward(*tensors)`` keeps tensors, ``saved_tensors`` gives them back,
+    ``needs_input_grad`` says which inputs need a gradient, ``mark_dirty`` and
+    ``mark_non_differentiable`` tell about results.
+
+    >>> class Scale(eg.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x, factor):
+    ...         ctx.factor = factor
+    ...         return x * factor
+    ...
+    ...     @staticmethod
+    ...     def backward(ctx, grad):
+    ...         return grad * ctx.factor, None
+    >>> x = eg.tensor([1.0, 2.0], requires_grad=True)
+    >>> Scale.apply(x, 3).sum().backward()
+    >>> x.grad
+    tensor([3., 3.])
+    """
 
     needs_input_grad: tuple[bool, ...]
 
@@ -77,6 +96,7 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
+        """The tensors given to ``save_for_backward``."""
         node = self._node()
         if node is None:
             raise GradientError(
@@ -93,13 +113,19 @@ class FunctionNode(GraphNode):
     __slots__ = ("cls", "ctx", "in_types", "indices", "location", "parents", "types")
 
     def __init__(self, cls: type[Function], ctx: FunctionCtx | None, args: Sequence[Any]) -> None:
-        self.seq = next_sequence()
+        self.seq: int = next_sequence()
         self.hooks = None
-        self.cls = cls
+        self.cls: type[Function] = cls
         self.ctx: FunctionCtx | None = ctx
-        self.parents = tuple(current_node(a) if isinstance(a, Tensor) else None for a in args)
-        self.indices = tuple(a._index if isinstance(a, Tensor) else 0 for a in args)
-        self.in_types = tuple(a._type if isinstance(a, Tensor) else None for a in args)
+        self.parents: tuple[GraphNode | None, ...] = tuple(
+            current_node(a) if isinstance(a, Tensor) else None for a in args
+        )
+        self.indices: tuple[int, ...] = tuple(
+            a._index if isinstance(a, Tensor) else 0 for a in args
+        )
+        self.in_types: tuple[TensorType | None, ...] = tuple(
+            a._type if isinstance(a, Tensor) else None for a in args
+        )
         # One for each result, None for what is no tensor.
         self.types: tuple[TensorType | None, ...] = ()
         self.location: SourceLocation | None = user_location(2)
@@ -183,7 +209,23 @@ builtin_type = type
 
 class Function:
     """Subclass it with static ``forward`` and ``backward`` (and ``jvp``, ``vmap``), then call
-    ``apply``."""
+    ``apply``.
+
+    >>> class Square(eg.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x
+    ...
+    ...     @staticmethod
+    ...     def backward(ctx, grad):
+    ...         (x,) = ctx.saved_tensors
+    ...         return 2 * x * grad
+    >>> x = eg.tensor([1.0, 2.0], requires_grad=True)
+    >>> Square.apply(x).sum().backward()
+    >>> x.grad
+    tensor([2., 4.])
+    """
 
     generate_vmap_rule = False
 
@@ -193,20 +235,24 @@ class Function:
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Store on ``ctx`` what backward needs, where ``forward`` takes no ``ctx``."""
         raise NotImplementedError("setup_context is not implemented.")
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """The cotangents of the inputs, from those of the results; ``vjp`` is another name."""
         raise NotImplementedError("You must implement the backward function of a custom Function.")
 
     vjp = backward
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """The tangents of the results, from those of the inputs."""
         raise NotImplementedError("You must implement the jvp function for custom Function.")
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        """The results of a batch: ``info``, the batch dimensions of the inputs, the inputs."""
         raise NotImplementedError("You must implement the vmap function for custom Function.")
 
     @classmethod
@@ -371,7 +417,23 @@ def _entry(tensor: Tensor, source: str, index: int) -> Callable[[Any], Tensor]:
 
 
 def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """For a ``backward`` that is not itself differentiable: its second use is an error."""
+    """For a ``backward`` that is not itself differentiable: its second use is an error.
+
+    >>> class Square(eg.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x
+    ...
+    ...     @staticmethod
+    ...     @eg.autograd.function.once_differentiable
+    ...     def backward(ctx, grad):
+    ...         return 2 * ctx.saved_tensors[0] * grad
+    >>> x = eg.tensor([1.0, 2.0], requires_grad=True)
+    >>> Square.apply(x).sum().backward()
+    >>> x.grad
+    tensor([2., 4.])
+    """
 
     @functools.wraps(function)
     def wrapper(ctx: Any, *args: Any) -> Any:

@@ -22,7 +22,23 @@ Array = np.ndarray[Any, Any]
 
 
 class GradcheckError(RuntimeError):
-    """A derivative does not agree with the slope."""
+    """A derivative does not agree with the slope.
+
+    >>> class Wrong(eg.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         return x * x
+    ...
+    ...     @staticmethod
+    ...     def backward(ctx, grad):
+    ...         return grad
+    >>> x = eg.ones(2, dtype=eg.float64, requires_grad=True)
+    >>> try:
+    ...     eg.autograd.gradcheck(Wrong.apply, (x,))
+    ... except RuntimeError as error:
+    ...     print(type(error).__name__)
+    GradcheckError
+    """
 
 
 def _as_inputs(inputs: Any) -> tuple[Any, ...]:
@@ -163,6 +179,10 @@ def gradcheck(
     """Whether the derivatives of ``func`` at ``inputs`` agree with finite differences.
 
     The inputs that require grad are checked; they should be float64 or complex128.
+
+    >>> x = eg.ones(3, dtype=eg.float64, requires_grad=True)
+    >>> eg.autograd.gradcheck(eg.sin, (x,))
+    True
     """
     given = _as_inputs(inputs)
     checked = [
@@ -214,7 +234,12 @@ def gradgradcheck(
     fast_mode: bool = False,
     masked: bool = False,
 ) -> bool:
-    """Whether the second derivatives of ``func`` agree with finite differences of the first."""
+    """Whether the second derivatives of ``func`` agree with finite differences of the first.
+
+    >>> x = eg.ones(3, dtype=eg.float64, requires_grad=True)
+    >>> eg.autograd.gradgradcheck(eg.sin, (x,))
+    True
+    """
     given = _as_inputs(inputs)
     outputs = _call(func, given)
     if grad_outputs is None:

@@ -44,7 +44,10 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's spelling
     """
 
     def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]):
-        self.hooks = (pack_hook, unpack_hook)
+        self.hooks: tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]] = (
+            pack_hook,
+            unpack_hook,
+        )
         self._tokens: list[Token[State]] = []
 
     def __enter__(self) -> None:

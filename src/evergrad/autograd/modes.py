@@ -80,7 +80,18 @@ _RECORDING_NOTHING = {"grad": False, "no_grad": True}
 
 
 class no_grad(_Mode):  # noqa: N801 - PyTorch's spelling
-    """Record nothing inside. ``with no_grad():`` or ``@no_grad()`` (also ``@no_grad``)."""
+    """Record nothing inside. ``with no_grad():`` or ``@no_grad()`` (also ``@no_grad``).
+
+    >>> x = eg.tensor([1.0, 2.0], requires_grad=True)
+    >>> with eg.no_grad():
+    ...     (x * 2).requires_grad
+    False
+    >>> @eg.no_grad()
+    ... def evaluate():
+    ...     return x * 2
+    >>> evaluate().requires_grad
+    False
+    """
 
     _changes = _RECORDING_NOTHING
 
@@ -89,7 +100,13 @@ class no_grad(_Mode):  # noqa: N801 - PyTorch's spelling
 
 
 class enable_grad(_Mode):  # noqa: N801 - PyTorch's spelling
-    """Record inside, also within :class:`no_grad`."""
+    """Record inside, also within :class:`no_grad`.
+
+    >>> x = eg.tensor([1.0, 2.0], requires_grad=True)
+    >>> with eg.no_grad(), eg.enable_grad():
+    ...     (x * 2).requires_grad
+    True
+    """
 
     _changes = _RECORDING
 
@@ -98,7 +115,16 @@ class enable_grad(_Mode):  # noqa: N801 - PyTorch's spelling
 
 
 class inference_mode(_Mode):  # noqa: N801 - PyTorch's spelling
-    """Record nothing inside; here the same as :class:`no_grad`, at the same cost."""
+    """Record nothing inside; here the same as :class:`no_grad`, at the same cost.
+
+    Args:
+        mode: whether it holds; default ``True``
+
+    >>> x = eg.tensor([1.0, 2.0], requires_grad=True)
+    >>> with eg.inference_mode():
+    ...     (x * 2).requires_grad
+    False
+    """
 
     def __new__(cls, mode: Any = True) -> Any:
         made = super().__new__(cls)
@@ -111,7 +137,15 @@ class inference_mode(_Mode):  # noqa: N801 - PyTorch's spelling
 
 
 class set_grad_enabled(_Mode):  # noqa: N801 - PyTorch's spelling
-    """Set recording at once; used in a ``with`` statement, until its end."""
+    """Set recording at once; used in a ``with`` statement, until its end.
+
+    Args:
+        mode: whether to record
+
+    >>> with eg.set_grad_enabled(False):
+    ...     eg.is_grad_enabled()
+    False
+    """
 
     def __init__(self, mode: bool) -> None:
         former = STATE.get()
@@ -129,7 +163,16 @@ class set_grad_enabled(_Mode):  # noqa: N801 - PyTorch's spelling
 
 
 class set_detect_anomaly(_Mode):  # noqa: N801 - PyTorch's spelling
-    """Check every cotangent for NaN and name the op and line it came from."""
+    """Check every cotangent for NaN and name the op and line it came from.
+
+    Args:
+        mode: whether to check
+        check_nan: whether to look for NaN; default ``True``
+
+    >>> with eg.autograd.set_detect_anomaly(True):
+    ...     eg.is_anomaly_enabled()
+    True
+    """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         self._changes = {"anomaly": bool(mode)}
@@ -142,22 +185,48 @@ class set_detect_anomaly(_Mode):  # noqa: N801 - PyTorch's spelling
 
 
 class detect_anomaly(_Mode):  # noqa: N801 - PyTorch's spelling
-    """Within it, a NaN in backward is an error that names the op and line it came from."""
+    """Within it, a NaN in backward is an error that names the op and line it came from.
+
+    Args:
+        check_nan: whether to look for NaN; default ``True``
+
+    >>> x = eg.zeros(1, requires_grad=True)
+    >>> try:
+    ...     with eg.autograd.detect_anomaly():
+    ...         (x.sqrt() * 0).sum().backward()
+    ... except RuntimeError as error:
+    ...     print("nan" in str(error))
+    True
+    """
 
     def __init__(self, check_nan: bool = True) -> None:
         self._changes = {"anomaly": check_nan}
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations are being recorded."""
+    """Whether operations are being recorded.
+
+    >>> with eg.no_grad():
+    ...     eg.is_grad_enabled()
+    False
+    """
     return STATE.get().grad
 
 
 def is_inference_mode_enabled() -> bool:
-    """Whether ``inference_mode`` holds."""
+    """Whether ``inference_mode`` holds.
+
+    >>> with eg.inference_mode():
+    ...     eg.is_inference_mode_enabled()
+    True
+    """
     return STATE.get().inference
 
 
 def is_anomaly_enabled() -> bool:
-    """Whether cotangents are checked for NaN."""
+    """Whether cotangents are checked for NaN.
+
+    >>> eg.is_anomaly_enabled()
+    False
+    """
     return STATE.get().anomaly

@@ -61,6 +61,9 @@ def demo(steps: int, output: Path | None) -> None:
 class Demo:
     """Two trainings of the same configuration, one of which is killed and resumed."""
 
+    killed: Path
+    whole: Path
+
     def __init__(self, folder: Path, steps: int, stack: ExitStack) -> None:
         self.steps = steps
         self.folder = folder

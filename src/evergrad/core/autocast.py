@@ -18,6 +18,7 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
+from evergrad.keywords import explain_keyword
 
 F = TypeVar("F", bound=Callable[..., Any])
 Convert = Callable[[Tensor], Tensor]
@@ -33,8 +34,8 @@ class Autocast:
     __slots__ = ("cache", "dtype")
 
     def __init__(self, dtype: dtype, cache: dict[Any, tuple[Tensor, int, Tensor]] | None) -> None:
-        self.dtype = dtype
-        self.cache = cache
+        self.dtype: dtypes.dtype = dtype
+        self.cache: dict[Any, tuple[Tensor, int, Tensor]] | None = cache
 
     def convert_arguments(
         self, policy: AutocastPolicy | None, args: tuple[Any, ...]
@@ -124,7 +125,11 @@ def under_autocast(function: F) -> F:
     def guarded(*args: Any, **kwargs: Any) -> Any:
         autocast = STATE.get().autocast
         if autocast is None:
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except TypeError as error:
+                explain_keyword(error, function)
+                raise
         convert = conversion(autocast, args)
         with using(autocast=None):
             return function(

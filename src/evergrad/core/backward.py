@@ -35,7 +35,7 @@ from evergrad.core.recording import unpack, unpacked_handle
 from evergrad.core.saved_values import Packed, freed_error, verify
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE, using
-from evergrad.core.tensor import fresh, from_array, on_storage
+from evergrad.core.tensor import Tensor, fresh, from_array, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.vjp_program import BORROWED, FRESH
 from evergrad.extension import provides
@@ -103,9 +103,11 @@ class BackwardPass:
         self.anomaly: bool = state.anomaly
         self.targets = targets
         self.accumulates: bool = accumulate or targets is None
-        self.add_to_grad = accumulate_tensor if self.on_tensors else accumulate_array
+        self.add_to_grad: Callable[[Tensor, Any, bool], None] = (
+            accumulate_tensor if self.on_tensors else accumulate_array
+        )
         self.results: list[Any] = []
-        self.pending_bytes = 0
+        self.pending_bytes: int = 0
         self.pending: dict[int, Pending] = {}
         self.heap: list[int] = []
         # The numbers of the nodes that lead to a target; None if all nodes run.
@@ -115,7 +117,9 @@ class BackwardPass:
         # that have not delivered; others run in the order of the heap, after all newer nodes.
         self.awaited: dict[int, int] = edges_to_hooked_leaves(roots) if Leaf.has_hooked else {}
         self.number: int = next_sequence()
-        self.roots = [(node, index, None) for node, index, _ in roots]
+        self.roots: list[tuple[GraphNode, int, None]] = [
+            (node, index, None) for node, index, _ in roots
+        ]
         if targets is not None:
             self.results = [None] * sum(len(positions) for positions in targets.values())
             self.target_numbers = {seq for seq, _ in targets}

@@ -253,10 +253,10 @@ def _under_autocast(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
 def python_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
     """Numbers of Python state as inputs of the program; as constants of ops that do not promote
     them, or for which the exponent decides the formula."""
-    is_power = op.name == "pow"
 
     def is_input(number: PythonNumber) -> bool:
-        return op.promote is not None and (not is_power or isinstance(number.value, float))
+        is_value = op.name != "pow" or isinstance(number.value, float)
+        return op.promote is not None and is_value
 
     return [
         a if type(a) is not PythonNumber else a.symbolic() if is_input(a) else a.read()

@@ -24,7 +24,7 @@ _threads_set = 0
 
 # Held by products on several threads, and while a process is forked: OpenBLAS joins its threads
 # then, and deadlocks on one that has just been given work.
-several_threads = threading.RLock()
+several_threads: threading.RLock = threading.RLock()
 fork.register(
     "blas threads",
     before=several_threads.acquire,

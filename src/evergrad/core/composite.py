@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
@@ -43,6 +43,9 @@ from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import owner_of, tracing
 from evergrad.extension import ExtensionPoint
+
+if TYPE_CHECKING:
+    from evergrad.core.vjp_program import VjpProgram
 
 _grad: ExtensionPoint[..., Sequence[Tensor | None]] = ExtensionPoint("grad")
 
@@ -247,13 +250,17 @@ class CompositeOp(Op):
     where the inner graph does not.
     """
 
+    specializations: dict[Any, Specialization]
+
     __slots__ = ("derivative", "function", "kernel_arguments")
 
     def __init__(
         self, name: str, outputs: int, function: Composite | None = None,
         derivative: CompositeOp | None = None, kernel_arguments: int = 0,
     ) -> None:  # fmt: skip
-        self.function = function  # called where a body of given arguments is not to be used
+        self.function: Composite | None = (
+            function  # called where a body of given arguments is not to be used
+        )
         self.derivative: CompositeOp | None = derivative
         self.kernel_arguments: int = kernel_arguments
         super().__init__(
@@ -263,7 +270,7 @@ class CompositeOp(Op):
             outputs=outputs, upcast=False, emit=lowered("passes.composites"),
             autocast=AutocastPolicy.KEEP,
         )  # fmt: skip
-        self.nan_safe_vjp = _pull
+        self.nan_safe_vjp: Callable[..., Any] = _pull
 
     def resolve(self, key: Any, types: Any, attrs: dict[str, Any]) -> Specialization:
         specialization = self.specializations[key] = BodySpecialization(self, attrs["body"])
@@ -287,21 +294,26 @@ class CompositeOp(Op):
 class BodySpecialization(Specialization):
     """A composite with its body."""
 
+    is_direct: bool
+    single: bool
+    operands: tuple[TensorType, ...]
+    types: tuple[TensorType, ...]
+
     __slots__ = ("body",)
 
     def __init__(self, op: CompositeOp, body: Body) -> None:
         self.body: Body = body
-        self.op = op
+        self.op: CompositeOp = op
         self.attrs: dict[str, Body] = {"body": body}
         self.types = self.operands = body.structure.types
         self.out_types: tuple[Any, ...] = tuple(out.type for out in body.graph.outputs)
-        self.casts = None
+        self.casts: tuple[dtypes.dtype | None, ...] | None = None
         self.single = self.is_direct = op.outputs == 1
         self.selects: bool = bool(body.selected)
         self.differentiable: bool = any(t.dtype.category >= dtypes.FLOATING for t in self.out_types)
         self.always_contiguous = False
-        self.vjp_programs = {}
-        self.run = body.run
+        self.vjp_programs: dict[int, VjpProgram] = {}
+        self.run: Callable[..., Any] = body.run
 
     def formula(self, needs: int, nan_safe: bool) -> Callable[..., Any]:
         return partial(_pull, needs, nan_safe)

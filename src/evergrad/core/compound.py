@@ -112,7 +112,8 @@ class Compound(Tensor):
     def untyped_storage(self) -> NoReturn:
         raise NotImplementedError(f"Cannot access storage of a {self.backend} tensor")
 
-    storage = untyped_storage
+    def storage(self) -> NoReturn:
+        self.untyped_storage()
 
     def detach_(self) -> Tensor:
         """Detach this tensor from its graph, in place."""

@@ -121,7 +121,7 @@ class FunctionalizingTrace(Trace):
 
     def __init__(self, parent: Trace | None) -> None:
         super().__init__(parent)
-        self.functionalizer = self
+        self.functionalizer: FunctionalizingTrace | None = self
         # Tensors whose .grad was read or set, with its value before.
         self.grads: dict[int, tuple[Tensor, Tensor | None]] = {}
         # The run-time numbers by where they are read from: (container, key, part).

@@ -127,7 +127,7 @@ class Op:
         self.vjp: Callable[..., Any] | str = vjp
         self.jvp: Callable[..., Any] | None = jvp
         self.batch: Callable[..., Any] | None = batch
-        self.promote = promote
+        self.promote: Callable[[tuple[ArgType, ...]], dtype | tuple[dtype, ...]] | None = promote
         self.outputs: int = outputs
         # "view": the result aliases the first argument; "reshape": where its strides allow;
         # "expand": with strides of zero.

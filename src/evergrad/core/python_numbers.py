@@ -95,11 +95,11 @@ class PythonNumber:
         self, trace: FunctionalizingTrace, table: Expressions, value: Any, expression: Expression,
         sources: frozenset[Any],
     ) -> None:  # fmt: skip
-        self.trace = trace
-        self.table = table
-        self.value = value
-        self.expression = expression
-        self.sources = sources
+        self.trace: FunctionalizingTrace = trace
+        self.table: Expressions = table
+        self.value: Any = value
+        self.expression: Expression = expression
+        self.sources: frozenset[Any] = sources
         if isinstance(value, np.generic):
             table.uses_numpy = True
         trace.note_number(self)

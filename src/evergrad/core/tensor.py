@@ -39,7 +39,20 @@ Array = np.ndarray[Any, Any]
 
 
 class Tensor(TensorMethods):
-    """A multi-dimensional array that can be differentiated through."""
+    """A multi-dimensional array that can be differentiated through.
+
+    Args:
+        args: extents, for elements to be filled, or data: numbers, lists, an array, a tensor; of
+            the default element type. :func:`evergrad.tensor` keeps the type of the data
+        device: only the CPU
+
+    >>> x = eg.tensor([1.0, 2.0], requires_grad=True)
+    >>> (x * x).sum().backward()
+    >>> x.grad
+    tensor([2., 4.])
+    >>> eg.Tensor([1, 2])
+    tensor([1., 2.])
+    """
 
     __slots__ = (
         "__dict__", "__weakref__", "_grad", "_index", "_leaf", "_node", "_storage", "_type",
@@ -80,26 +93,32 @@ class Tensor(TensorMethods):
 
     @property
     def shape(self) -> Size:
+        """The extents."""
         return Size(self._type.shape)
 
     @property
     def dtype(self) -> dtype:
+        """The element type."""
         return self._type.dtype
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions."""
         return len(self._type.shape)
 
     @property
     def device(self) -> Device:
+        """Where the elements are: the CPU."""
         return CPU
 
     @property
     def nbytes(self) -> int:
+        """The bytes of the elements."""
         return self._type.nbytes
 
     @property
     def itemsize(self) -> int:
+        """The bytes of an element."""
         return self._type.dtype.itemsize
 
     @overload
@@ -123,15 +142,19 @@ class Tensor(TensorMethods):
     nelement = numel
 
     def element_size(self) -> int:
+        """The bytes of an element."""
         return self._type.dtype.itemsize
 
     def is_floating_point(self) -> bool:
+        """Whether the elements are floats."""
         return self._type.dtype.is_floating_point
 
     def is_complex(self) -> bool:
+        """Whether the elements are complex."""
         return self._type.dtype.is_complex
 
     def is_signed(self) -> bool:
+        """Whether the element type has negative numbers."""
         return self._type.dtype.is_signed
 
     def __len__(self) -> int:
@@ -197,6 +220,7 @@ class Tensor(TensorMethods):
 
     @property
     def requires_grad(self) -> bool:
+        """Whether operations on it are recorded."""
         return current_node(self) is not None
 
     @requires_grad.setter
@@ -237,6 +261,7 @@ class Tensor(TensorMethods):
 
     @property
     def is_leaf(self) -> bool:
+        """Whether it is no result of a recorded operation."""
         node = current_node(self)
         return node is None or isinstance(node, Leaf)
 
@@ -288,6 +313,7 @@ class Tensor(TensorMethods):
 
     @property
     def retains_grad(self) -> bool:
+        """Whether ``backward`` keeps the gradient of this result."""
         node = current_node(self)
         if node is None or node.hooks is None:
             return False
@@ -304,6 +330,7 @@ class Tensor(TensorMethods):
 
     @property
     def output_nr(self) -> int:
+        """Which result of its operation it is."""
         return self._index
 
     @property

@@ -21,7 +21,7 @@ class TensorMethods:
 
     @property
     def H(self) -> Tensor:
-        ...
+        """The conjugate transpose of the last two dimensions."""
 
     @property
     def T(self) -> Tensor:
@@ -549,7 +549,17 @@ class TensorMethods:
         """In-place form of ``as_strided``."""
 
     def as_strided_scatter(self, src: Tensor, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None) -> Tensor:
-        """A copy with the part that ``as_strided`` shows replaced."""
+        """A copy with the part that ``as_strided`` shows replaced.
+
+        Args:
+            input: the tensor
+            src: what replaces the part
+            size, stride, storage_offset: of the part, as ``as_strided`` takes them
+
+        >>> eg.as_strided_scatter(eg.zeros(2, 2), eg.ones(2), (2,), (3,))
+        tensor([[1., 0.],
+                [0., 1.]])
+        """
 
     def as_subclass(self, cls: _type[Tensor]) -> Tensor:
         """The same elements and history, as another class of tensor."""
@@ -792,10 +802,34 @@ class TensorMethods:
         """
 
     def cholesky_inverse(self, upper: _bool = False) -> Tensor:
-        """The inverse of ``A``, given its Cholesky factor."""
+        """The inverse of ``A``, given its Cholesky factor.
+
+        Args:
+            input: the factor (*, n, n)
+            upper: whether it is the upper one; default ``False``
+            out: where to write the result
+
+        >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+        >>> L = eg.linalg.cholesky(A)
+        >>> eg.allclose(eg.cholesky_inverse(L) @ A, eg.eye(2), atol=1e-6)
+        True
+        """
 
     def cholesky_solve(self, input2: Tensor, upper: _bool = False) -> Tensor:
-        """The solution of ``A X = input``, given the Cholesky factor ``input2`` of ``A``."""
+        """The solution of ``A X = input``, given the Cholesky factor ``input2`` of ``A``.
+
+        Args:
+            input: right-hand sides (*, n, k)
+            input2: the factor (*, n, n)
+            upper: whether it is the upper one; default ``False``
+            out: where to write the result
+
+        >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+        >>> L = eg.linalg.cholesky(A)
+        >>> x = eg.cholesky_solve(eg.ones(2, 1), L)
+        >>> eg.allclose(A @ x, eg.ones(2, 1), atol=1e-6)
+        True
+        """
 
     def chunk(self, chunks: _int, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[Tensor, ...]:
         """At most ``chunks`` views of about the same size along a dimension.
@@ -1491,7 +1525,17 @@ class TensorMethods:
         """Fill with the number of trials up to the first success of probability ``p``."""
 
     def geqrf(self) -> return_types.geqrf:
-        """QR as LAPACK leaves it: R, below it the reflection vectors, and their factors."""
+        """QR as LAPACK leaves it: R, below it the reflection vectors, and their factors.
+
+        Args:
+            input: matrices (*, m, n)
+            out: where to write the result
+
+        >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+        >>> a, tau = eg.geqrf(A)
+        >>> a.shape, tau.shape
+        (evergrad.Size([2, 2]), evergrad.Size([2]))
+        """
 
     def ger(self, vec2: Tensor) -> Tensor:
         """All products of two vectors' elements: (N) and (M) give (N, M).
@@ -1502,7 +1546,11 @@ class TensorMethods:
         """
 
     def get_device(self) -> _int:
-        """The number of the accelerator a tensor is on: -1, for none."""
+        """The number of the accelerator a tensor is on: -1, for none.
+
+        >>> eg.get_device(eg.ones(2))
+        -1
+        """
 
     def greater(self, other: Tensor | complex | np.generic) -> Tensor:
         """Whether ``input > other``, as booleans.
@@ -1735,7 +1783,13 @@ class TensorMethods:
         """For a sparse coordinate tensor; an error for any other."""
 
     def is_conj(self) -> _bool:
-        """Whether the elements are to be conjugated (negated) when read: never, it is done at once."""
+        """Whether the elements are to be conjugated (negated) when read: never, it is done at once.
+
+        PyTorch puts conjugation off until elements are read.
+
+        >>> eg.is_conj(eg.tensor([1j]).conj()), eg.is_neg(-eg.ones(2))
+        (False, False)
+        """
 
     @property
     def is_cpu(self) -> _bool:
@@ -1758,7 +1812,13 @@ class TensorMethods:
         """Always false: tensors are dense and on the CPU."""
 
     def is_neg(self) -> _bool:
-        """Whether the elements are to be conjugated (negated) when read: never, it is done at once."""
+        """Whether the elements are to be conjugated (negated) when read: never, it is done at once.
+
+        PyTorch puts conjugation off until elements are read.
+
+        >>> eg.is_conj(eg.tensor([1j]).conj()), eg.is_neg(-eg.ones(2))
+        (False, False)
+        """
 
     @property
     def is_nested(self) -> _bool:
@@ -1771,14 +1831,22 @@ class TensorMethods:
         True
         """
 
-    def is_pinned(self, device: Device | str | _int | None = None) -> _bool: ...
+    def is_pinned(self, device: Device | str | _int | None = None) -> _bool:
+        """Whether the memory is page-locked: never."""
 
     @property
     def is_quantized(self) -> _bool:
         """Always false: tensors are dense and on the CPU."""
 
     def is_same_size(self, other: Tensor) -> _bool:
-        """Whether two tensors have the same shape."""
+        """Whether two tensors have the same shape.
+
+        Args:
+            input, other: tensors
+
+        >>> eg.is_same_size(eg.ones(2), eg.ones(2, 1))
+        False
+        """
 
     def is_set_to(self, tensor: Tensor) -> _bool:
         """Whether both look at the very same elements in the same way."""
@@ -2135,17 +2203,58 @@ class TensorMethods:
 
     @overload
     def lu(self, pivot: _bool=True, get_infos: Literal[False]=False) -> tuple[Tensor, Tensor]:
-        """The factorization in one matrix, the row exchanges, and on request the first zero pivot."""
+        """The factorization in one matrix, the row exchanges, and on request the first zero pivot.
+
+        Args:
+            A: matrices (*, m, n)
+            pivot: whether rows are exchanged; default ``True``
+            get_infos: give the first zero pivot as well; default ``False``
+            out: where to write the result
+
+        The older name of ``linalg.lu_factor``.
+
+        >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+        >>> LU, pivots = eg.lu(A)
+        >>> LU
+        tensor([[4.0000, 2.0000],
+                [0.5000, 2.0000]])
+        """
     @overload
     def lu(self, pivot: _bool=True, *, get_infos: Literal[True]) -> tuple[Tensor, Tensor, Tensor]:
-        """The factorization in one matrix, the row exchanges, and on request the first zero pivot."""
+        """The factorization in one matrix, the row exchanges, and on request the first zero pivot.
+
+        Args:
+            A: matrices (*, m, n)
+            pivot: whether rows are exchanged; default ``True``
+            get_infos: give the first zero pivot as well; default ``False``
+            out: where to write the result
+
+        The older name of ``linalg.lu_factor``.
+
+        >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+        >>> LU, pivots = eg.lu(A)
+        >>> LU
+        tensor([[4.0000, 2.0000],
+                [0.5000, 2.0000]])
+        """
 
     def lu_solve(self, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
-        """``linalg.lu_solve(LU_data, LU_pivots, input)``"""
+        """``linalg.lu_solve(LU_data, LU_pivots, input)``
+
+        Args:
+            input: right-hand sides (*, n, k)
+            LU_data, LU_pivots: what ``linalg.lu_factor`` gave
+            out: where to write the result
+
+        >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+        >>> eg.lu_solve(eg.tensor([[6.0], [5.0]]), *eg.linalg.lu_factor(A))
+        tensor([[1.],
+                [1.]])
+        """
 
     @property
     def mH(self) -> Tensor:
-        ...
+        """The conjugate transpose of the last two dimensions."""
 
     @property
     def mT(self) -> Tensor:
@@ -2581,7 +2690,12 @@ class TensorMethods:
         """
 
     def narrow_copy(self, dim: _int, start: Any, length: _int, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
-        """A copy of what ``narrow`` gives."""
+        """A copy of what ``narrow`` gives; the arguments are the same.
+
+        >>> x = eg.arange(4.0).view(2, 2)
+        >>> eg.narrow_copy(x, 0, 1, 1)
+        tensor([[2., 3.]])
+        """
 
     def ndimension(self) -> _int:
         """The number of dimensions."""
@@ -2695,7 +2809,19 @@ class TensorMethods:
         """
 
     def nonzero_static(self, *, size: _int, fill_value: _int = -1) -> Tensor:
-        """The places of the first ``size`` elements that are not zero, filled up with a number."""
+        """The places of the first ``size`` elements that are not zero, filled up with a number.
+
+        Args:
+            input: the tensor
+            size: how many
+            fill_value: what stands behind them; default -1
+            out: where to write the result
+
+        >>> eg.nonzero_static(eg.tensor([0, 5, 7]), size=3)
+        tensor([[ 1],
+                [ 2],
+                [-1]])
+        """
 
     def norm(self, p: Any = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """A vector or matrix norm; :func:`evergrad.linalg.norm` is the newer spelling.
@@ -2739,10 +2865,33 @@ class TensorMethods:
         """
 
     def orgqr(self, input2: Tensor) -> Tensor:
-        """``linalg.householder_product`` under LAPACK's name."""
+        """``linalg.householder_product`` under LAPACK's name.
+
+        Args:
+            input, input2: what :func:`geqrf` gave
+            out: where to write the result
+
+        >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+        >>> Q = eg.orgqr(*eg.geqrf(A))
+        >>> eg.allclose(Q.T @ Q, eg.eye(2), atol=1e-6)
+        True
+        """
 
     def ormqr(self, input2: Tensor, input3: Tensor, left: _bool = True, transpose: _bool = False) -> Tensor:
-        """``input3`` times the whole Q of a QR factorization in the form ``geqrf`` leaves it."""
+        """``input3`` times the whole Q of a QR factorization in the form ``geqrf`` leaves it.
+
+        Args:
+            input, input2: what :func:`geqrf` gave
+            input3: the other factor (*, m, k)
+            left: Q on the left (default) or on the right
+            transpose: Q transposed; default ``False``
+            out: where to write the result
+
+        >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+        >>> a, tau = eg.geqrf(A)
+        >>> eg.allclose(eg.ormqr(a, tau, eg.eye(2)), eg.orgqr(a, tau), atol=1e-6)
+        True
+        """
 
     def outer(self, vec2: Tensor) -> Tensor:
         """All products of two vectors' elements: (N) and (M) give (N, M).
@@ -2767,7 +2916,19 @@ class TensorMethods:
         """The tensor itself: without an accelerator there is nothing to pin for."""
 
     def pinverse(self, rcond: _float = 1e-15) -> Tensor:
-        """The pseudo-inverse."""
+        """The pseudo-inverse.
+
+        Args:
+            input: matrices (*, m, n)
+            rcond: singular values below this share of the largest count as 0; default 1e-15
+            out: where to write the result
+
+        The older name of :func:`linalg.pinv`.
+
+        >>> eg.pinverse(eg.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.2500]])
+        """
 
     def polygamma(self, n: _int) -> Tensor:
         """The ``n``-th derivative of :func:`digamma`.
@@ -2844,7 +3005,20 @@ class TensorMethods:
         """In-place form of :func:`evergrad.put`: writes the result to this tensor, returns it."""
 
     def qr(self, some: _bool = True) -> return_types.linalg_qr:
-        """Orthonormal columns times an upper triangle; a full basis without ``some``."""
+        """Orthonormal columns times an upper triangle; a full basis without ``some``.
+
+        Args:
+            input: matrices (*, m, n)
+            some: as many columns as needed; default ``True``
+            out: where to write the result
+
+        The older name of :func:`linalg.qr`.
+
+        >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+        >>> Q, R = eg.qr(A)
+        >>> eg.allclose(Q @ R, A, atol=1e-6)
+        True
+        """
 
     def quantile(self, q: Any, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = 'linear', axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The value below which a fraction ``q`` of the elements is.
@@ -3001,10 +3175,18 @@ class TensorMethods:
         """The size of another tensor, in place."""
 
     def resolve_conj(self) -> Tensor:
-        """The tensor itself: conjugation is never put off."""
+        """The tensor itself: conjugation is never put off.
+
+        >>> eg.resolve_conj(eg.tensor([1j]).conj())
+        tensor([0.-1.j])
+        """
 
     def resolve_neg(self) -> Tensor:
-        """The tensor itself: negation is never put off."""
+        """The tensor itself: negation is never put off.
+
+        >>> eg.resolve_neg(eg.ones(2))
+        tensor([1., 1.])
+        """
 
     def roll(self, shifts: _int | Sequence[_int], dims: _int | Sequence[_int] | None = None) -> Tensor:
         """The elements moved along dimensions; what leaves at one end enters at the other.
@@ -3218,7 +3400,16 @@ class TensorMethods:
         """
 
     def smm(self, mat2: Tensor) -> Tensor:
-        """The product of a sparse and a dense matrix, as a sparse tensor."""
+        """The product of a sparse and a dense matrix, as a sparse tensor.
+
+        Args:
+            input: a sparse matrix
+            mat2: a dense one
+
+        >>> eg.smm(eg.eye(2).to_sparse(), eg.ones(2, 1)).to_dense()
+        tensor([[1.],
+                [1.]])
+        """
 
     def softmax(self, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """Probabilities along a dimension: ``exp(x_i) / sum_j exp(x_j)``.
@@ -3275,7 +3466,16 @@ class TensorMethods:
         """
 
     def split_with_sizes(self, split_sizes: Sequence[_int], dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[Tensor, ...]:
-        """Parts of the sizes given, which add up to the whole."""
+        """Parts of the sizes given, which add up to the whole.
+
+        Args:
+            input: the tensor
+            split_sizes: extents of the parts
+            dim: the dimension; default 0
+
+        >>> eg.split_with_sizes(eg.arange(4), (1, 3))
+        (tensor([0]), tensor([1, 2, 3]))
+        """
 
     def sqrt(self) -> Tensor:
         """The square root; NaN below zero.
@@ -3402,7 +3602,21 @@ class TensorMethods:
         """
 
     def svd(self, some: _bool = True, compute_uv: _bool = True) -> return_types.linalg_svd:
-        """``input = U diag(S) V^H``; without ``some`` full bases, without ``compute_uv`` zeros."""
+        """``input = U diag(S) V^H``; without ``some`` full bases, without ``compute_uv`` zeros.
+
+        Args:
+            input: matrices (*, m, n)
+            some: as many columns as needed; default ``True``
+            compute_uv: whether U and V are wanted; default ``True``
+            out: where to write the result
+
+        The older name of :func:`linalg.svd`, which gives ``V^H``.
+
+        >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+        >>> U, S, V = eg.svd(A)
+        >>> eg.allclose(U @ S.diag() @ V.T, A, atol=1e-5)
+        True
+        """
 
     def swapaxes(self, axis0: _int, axis1: _int) -> Tensor:
         """A view with two dimensions exchanged: :func:`transpose`.
@@ -3594,7 +3808,20 @@ class TensorMethods:
         """In-place form of ``transpose``."""
 
     def triangular_solve(self, A: Tensor, upper: _bool = True, transpose: _bool = False, unitriangular: _bool = False) -> return_types.triangular_solve:
-        """``linalg.solve_triangular`` under its first name, and a copy of ``A``."""
+        """``linalg.solve_triangular`` under its first name, and a copy of ``A``.
+
+        Args:
+            input: right-hand sides (*, n, k)
+            A: triangular matrices (*, n, n)
+            upper: which triangle; default ``True``
+            transpose: solve with the transpose; default ``False``
+            unitriangular: ones on the diagonal; default ``False``
+            out: where to write the result
+
+        >>> eg.triangular_solve(eg.ones(2, 1), eg.tensor([[1.0, 1.0], [0.0, 2.0]])).solution
+        tensor([[0.5000],
+                [0.5000]])
+        """
 
     def tril(self, diagonal: _int = 0) -> Tensor:
         """The lower triangle of matrices, zeros above diagonal number ``diagonal``.
@@ -3743,13 +3970,28 @@ class TensorMethods:
         """
 
     def unsafe_chunk(self, chunks: _int, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[Tensor, ...]:
-        """``chunk``, whose parts may be written in place."""
+        """``chunk``, whose parts may be written in place.
+
+        >>> x = eg.arange(4.0).view(2, 2)
+        >>> eg.unsafe_chunk(x, 2)
+        (tensor([[0., 1.]]), tensor([[2., 3.]]))
+        """
 
     def unsafe_split(self, split_size: _int, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[Tensor, ...]:
-        """``split``, whose parts may be written in place."""
+        """``split``, whose parts may be written in place.
+
+        >>> x = eg.arange(4.0).view(2, 2)
+        >>> eg.unsafe_split(x, 1)
+        (tensor([[0., 1.]]), tensor([[2., 3.]]))
+        """
 
     def unsafe_split_with_sizes(self, split_sizes: Sequence[_int], dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[Tensor, ...]:
-        """``split_with_sizes``, whose parts may be written in place."""
+        """``split_with_sizes``, whose parts may be written in place.
+
+        >>> x = eg.arange(4.0).view(2, 2)
+        >>> eg.unsafe_split_with_sizes(x, (1, 1))
+        (tensor([[0., 1.]]), tensor([[2., 3.]]))
+        """
 
     def unsqueeze(self, dim: _int | None = None, *, axis: _int | None = None) -> Tensor:
         """A view with a further dimension of extent 1 at ``dim``.

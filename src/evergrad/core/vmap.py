@@ -136,6 +136,10 @@ def vmap(
 
     ``in_dims`` is the batch dimension of each argument (``None``: the argument is the same for all
     examples), ``out_dims`` that of the results.
+
+    >>> dot = eg.func.vmap(eg.dot)
+    >>> dot(eg.ones(3, 2), eg.ones(3, 2))
+    tensor([2., 2., 2.])
     """
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from evergrad.datasets import files
 from evergrad.datasets.image import from_pixels
 from evergrad.datasets.vision import Transform, VisionDataset
+
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Array
 
 IMAGE_SHAPE = (3, 32, 32)
 
@@ -54,7 +57,23 @@ class CIFAR10(VisionDataset):
 
     The batches are looked for in ``root/cifar-10-batches-py`` and in ``root`` itself. ``data`` is
     a uint8 array (N, 32, 32, 3), ``targets`` a list of N numbers.
+
+    Args:
+        root: the folder of the files
+        train: the images to train with, else those to test with; default ``True``
+        transform: of each image
+        target_transform: of each label
+        download: fetch missing files; default ``False``
+
+    >>> try:
+    ...     eg.datasets.CIFAR10("no/such/folder")
+    ... except RuntimeError as error:
+    ...     print("download=True" in str(error))
+    True
     """
+
+    targets: list[int]
+    data: Array
 
     base_folder = "cifar-10-batches-py"
     url = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
@@ -143,7 +162,21 @@ class CIFAR10(VisionDataset):
 
 
 class CIFAR100(CIFAR10):
-    """CIFAR-10's sister set with a hundred classes."""
+    """CIFAR-10's sister set with a hundred classes.
+
+    Args:
+        root: the folder of the files
+        train: the images to train with, else those to test with; default ``True``
+        transform: of each image
+        target_transform: of each label
+        download: fetch missing files; default ``False``
+
+    >>> try:
+    ...     eg.datasets.CIFAR100("no/such/folder")
+    ... except RuntimeError as error:
+    ...     print("download=True" in str(error))
+    True
+    """
 
     base_folder = "cifar-100-python"
     url = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"

@@ -10,7 +10,12 @@ from evergrad.datasets.vision import Transform, VisionDataset
 
 
 class FakeData(VisionDataset):
-    """Noise with random labels; image ``index`` is always the same, and that of torchvision."""
+    """Noise with random labels; image ``index`` is always the same, and that of torchvision.
+
+    >>> image, label = eg.datasets.FakeData(size=2, image_size=(3, 8, 6))[0]
+    >>> image.size
+    (6, 8)
+    """
 
     def __init__(
         self,

@@ -29,7 +29,19 @@ def find_classes(directory: str | Path) -> tuple[list[str], dict[str, int]]:
 
 
 class DatasetFolder(VisionDataset):
-    """Files in folders: those with one of the ``extensions``, or those ``is_valid_file`` likes."""
+    """Files in folders: those with one of the ``extensions``, or those ``is_valid_file`` likes.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     os.mkdir(f"{folder}/cats")
+    ...     eg.datasets.save_image(eg.ones(3, 4, 4), f"{folder}/cats/x.png")
+    ...     data = eg.datasets.DatasetFolder(folder, eg.datasets.read_image, (".png",))
+    ...     data.classes, data[0][0].shape
+    (['cats'], evergrad.Size([3, 4, 4]))
+    """
+
+    class_to_idx: dict[str, int]
+    classes: list[str]
 
     def __init__(
         self,
@@ -49,7 +61,9 @@ class DatasetFolder(VisionDataset):
         self.loader = loader
         self.extensions = extensions
         self.classes, self.class_to_idx = self.find_classes(self.root)
-        self.samples = self._find_samples(is_valid_file or self._has_extension, allow_empty)
+        self.samples: list[tuple[str, int]] = self._find_samples(
+            is_valid_file or self._has_extension, allow_empty
+        )
         self.targets: list[int] = [target for _, target in self.samples]
 
     def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
@@ -91,7 +105,16 @@ def _files_below(directory: str) -> list[str]:
 
 
 class ImageFolder(DatasetFolder):
-    """Images in folders. PNG files are read without Pillow; other formats need it."""
+    """Images in folders. PNG files are read without Pillow; other formats need it.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     os.mkdir(f"{folder}/cats")
+    ...     eg.datasets.save_image(eg.ones(3, 4, 4), f"{folder}/cats/x.png")
+    ...     data = eg.datasets.ImageFolder(folder)
+    ...     data.classes, data[0][0].size
+    (['cats'], (4, 4))
+    """
 
     def __init__(
         self,

@@ -16,7 +16,16 @@ from evergrad.utils.data.dataset import Dataset
 
 
 class GeneratedDataset(Dataset[tuple[Tensor, Tensor]]):
-    """Examples and their targets, two tensors of the same length."""
+    """Examples and their targets, two tensors of the same length.
+
+    Args:
+        data: the examples (N, *)
+        targets: (N, *)
+
+    >>> data = eg.datasets.GeneratedDataset(eg.zeros(3, 2), eg.arange(3))
+    >>> data[1]
+    (tensor([0., 0.]), tensor(1))
+    """
 
     def __init__(self, data: Tensor, targets: Tensor) -> None:
         self.data = data
@@ -38,7 +47,12 @@ def _check_size(size: int, least: int = 1) -> None:
 
 
 class TwoMoons(GeneratedDataset):
-    """Two half circles that reach into each other: points (N, 2) and their class, 0 or 1."""
+    """Two half circles that reach into each other: points (N, 2) and their class, 0 or 1.
+
+    >>> data = eg.datasets.TwoMoons(size=10)
+    >>> len(data), data[0][0].shape
+    (10, evergrad.Size([2]))
+    """
 
     def __init__(
         self, size: int = 1000, noise: float = 0.1, generator: Generator | None = None
@@ -53,7 +67,12 @@ class TwoMoons(GeneratedDataset):
 
 
 class Spirals(GeneratedDataset):
-    """Arms that wind around each other: points (N, 2) and the number of their arm."""
+    """Arms that wind around each other: points (N, 2) and the number of their arm.
+
+    >>> data = eg.datasets.Spirals(size=10, arms=3)
+    >>> len(data), data[0][0].shape
+    (10, evergrad.Size([2]))
+    """
 
     def __init__(
         self,
@@ -78,6 +97,10 @@ class Shapes(GeneratedDataset):
     """Small images of a circle, a square or a triangle: (N, 1, S, S) from -1 to 1.
 
     Place, extent and brightness vary; edges are smooth over one pixel, as in a drawn image.
+
+    >>> data = eg.datasets.Shapes(size=10, image_size=8)
+    >>> len(data), data[0][0].shape
+    (10, evergrad.Size([1, 8, 8]))
     """
 
     classes: ClassVar[list[str]] = ["circle", "square", "triangle"]
@@ -116,6 +139,10 @@ class SineSeries(GeneratedDataset):
     """Sums of two sine waves with noise: ``length`` values, (N, length, 1), and the next one.
 
     Periods are between 8 and 32 steps.
+
+    >>> data = eg.datasets.SineSeries(size=10, length=16)
+    >>> len(data), data[0][0].shape
+    (10, evergrad.Size([16, 1]))
     """
 
     def __init__(
@@ -139,6 +166,10 @@ class CopySequences(GeneratedDataset):
     """Sequences to repeat: (N, length) symbols from 1 to ``symbols``, and the same again.
 
     The number 0 is left free, for padding or as the symbol a decoder starts with.
+
+    >>> data = eg.datasets.CopySequences(size=10, length=4)
+    >>> len(data), data[0][0].shape
+    (10, evergrad.Size([4]))
     """
 
     def __init__(
@@ -157,7 +188,12 @@ class CopySequences(GeneratedDataset):
 
 
 class ReverseSequences(CopySequences):
-    """Sequences to repeat backwards."""
+    """Sequences to repeat backwards.
+
+    >>> data = eg.datasets.ReverseSequences(size=10, length=4)
+    >>> len(data), data[0][0].shape
+    (10, evergrad.Size([4]))
+    """
 
     def _answer(self, data: Tensor) -> Tensor:
         return data.flip(1)

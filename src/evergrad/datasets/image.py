@@ -28,7 +28,16 @@ MODES = {
 
 
 class Image:
-    """An image as Pillow would show it: ``size`` is (width, height), pixels are (H, W[, C])."""
+    """An image as Pillow would show it: ``size`` is (width, height), pixels are (H, W[, C]).
+
+    Args:
+        pixels: an array (H, W) or (H, W, C) of uint8
+        mode: such as ``"L"`` or ``"RGB"``; by the shape if not given
+
+    >>> image = eg.datasets.Image(np.zeros((4, 6, 3), np.uint8))
+    >>> image.size, image.mode
+    ((6, 4), 'RGB')
+    """
 
     def __init__(self, pixels: Array, mode: str | None = None) -> None:
         if pixels.ndim == 3 and pixels.shape[2] == 1:
@@ -48,14 +57,17 @@ class Image:
 
     @property
     def size(self) -> tuple[int, int]:
+        """(width, height) in pixels."""
         return self.width, self.height
 
     @property
     def width(self) -> int:
+        """Pixels from left to right."""
         return int(self._pixels.shape[1])
 
     @property
     def height(self) -> int:
+        """Pixels from top to bottom."""
         return int(self._pixels.shape[0])
 
     def getbands(self) -> tuple[str, ...]:
@@ -68,9 +80,11 @@ class Image:
         return tuple(pixel.tolist()) if pixel.ndim else pixel.item()
 
     def tobytes(self) -> bytes:
+        """The pixels, row by row."""
         return self._pixels.tobytes()
 
     def copy(self) -> Image:
+        """A copy with pixels of its own."""
         return Image(self._pixels.copy(), self.mode)
 
     def crop(self, box: tuple[int, int, int, int]) -> Image:

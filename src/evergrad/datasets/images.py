@@ -26,6 +26,18 @@ def make_grid(
 
     ``normalize`` stretches ``value_range`` (if not given, what the images span, or each image with
     ``scale_each``) to 0 .. 1.
+
+    Args:
+        tensor: images (N, C, H, W), or a list of them
+        nrow: how many in a row; default 8
+        padding: width of the edges; default 2
+        normalize: move values to 0 to 1; default ``False``
+        value_range: least and greatest value for it; default those of the images
+        scale_each: normalize each by itself; default ``False``
+        pad_value: of the edges; default 0.0
+
+    >>> eg.datasets.make_grid(eg.ones(6, 3, 4, 4), nrow=3).shape
+    evergrad.Size([3, 14, 20])
     """
     batch = _as_colour_batch(tensor).detach()
     if normalize:
@@ -84,14 +96,37 @@ def save_image(
     format: str | None = None,
     **kwargs: Any,
 ) -> None:
-    """Write images with values from 0 to 1 as one PNG file; options are those of ``make_grid``."""
+    """Write images with values from 0 to 1 as one PNG file; options are those of ``make_grid``.
+
+    Args:
+        tensor: (C, H, W) or (N, C, H, W)
+        fp: path or file
+        format: ``"png"``
+        kwargs: options of :func:`make_grid`
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     eg.datasets.save_image(eg.ones(3, 4, 4), f"{folder}/x.png")
+    ...     eg.datasets.read_image(f"{folder}/x.png").shape
+    evergrad.Size([3, 4, 4])
+    """
     grid = make_grid(tensor, **kwargs)
     pixels = grid.mul(255).add(0.5).clamp(0, 255).to(eg.uint8)
     write_png(np.ascontiguousarray(pixels.array().transpose(1, 2, 0)), fp, format)
 
 
 def read_image(path: str | Path) -> Tensor:
-    """The pixels of a PNG file as a uint8 tensor (C, H, W)."""
+    """The pixels of a PNG file as a uint8 tensor (C, H, W).
+
+    Args:
+        path: of the file
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     eg.datasets.save_image(eg.ones(3, 4, 4), f"{folder}/x.png")
+    ...     eg.datasets.read_image(f"{folder}/x.png").shape
+    evergrad.Size([3, 4, 4])
+    """
     pixels = png.read(path)
     layered = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     return from_array(layered.copy())

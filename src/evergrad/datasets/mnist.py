@@ -21,7 +21,23 @@ class MNIST(VisionDataset):
 
     The files are looked for in ``root/MNIST/raw`` and in ``root`` itself, unpacked or as ``.gz``.
     ``data`` is a uint8 tensor (N, 28, 28), ``targets`` an int64 tensor (N,).
+
+    Args:
+        root: the folder of the files
+        train: the images to train with, else those to test with; default ``True``
+        transform: of each image
+        target_transform: of each label
+        download: fetch missing files; default ``False``
+
+    >>> try:
+    ...     eg.datasets.MNIST("no/such/folder")
+    ... except RuntimeError as error:
+    ...     print("download=True" in str(error))
+    True
     """
+
+    targets: Tensor
+    data: Tensor
 
     mirrors: ClassVar[list[str]] = [
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -64,6 +80,7 @@ class MNIST(VisionDataset):
 
     @property
     def class_to_idx(self) -> dict[str, int]:
+        """The label of each class, by name."""
         return {name: index for index, name in enumerate(self.classes)}
 
     def download(self) -> None:
@@ -118,18 +135,22 @@ class MNIST(VisionDataset):
 
     @property
     def train_labels(self) -> Tensor:
+        """The labels, under a former name."""
         return self._renamed("train_labels", "targets")
 
     @property
     def test_labels(self) -> Tensor:
+        """The labels, under a former name."""
         return self._renamed("test_labels", "targets")
 
     @property
     def train_data(self) -> Tensor:
+        """The images, under a former name."""
         return self._renamed("train_data", "data")
 
     @property
     def test_data(self) -> Tensor:
+        """The images, under a former name."""
         return self._renamed("test_data", "data")
 
     def _renamed(self, former: str, name: str) -> Tensor:
@@ -138,7 +159,21 @@ class MNIST(VisionDataset):
 
 
 class FashionMNIST(MNIST):
-    """Pictures of clothes, in the form of MNIST."""
+    """Pictures of clothes, in the form of MNIST.
+
+    Args:
+        root: the folder of the files
+        train: the images to train with, else those to test with; default ``True``
+        transform: of each image
+        target_transform: of each label
+        download: fetch missing files; default ``False``
+
+    >>> try:
+    ...     eg.datasets.FashionMNIST("no/such/folder")
+    ... except RuntimeError as error:
+    ...     print("download=True" in str(error))
+    True
+    """
 
     mirrors: ClassVar[list[str]] = ["http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"]
     resources: ClassVar[list[tuple[str, str]]] = [
@@ -154,7 +189,21 @@ class FashionMNIST(MNIST):
 
 
 class KMNIST(MNIST):
-    """Cursive Japanese characters, in the form of MNIST."""
+    """Cursive Japanese characters, in the form of MNIST.
+
+    Args:
+        root: the folder of the files
+        train: the images to train with, else those to test with; default ``True``
+        transform: of each image
+        target_transform: of each label
+        download: fetch missing files; default ``False``
+
+    >>> try:
+    ...     eg.datasets.KMNIST("no/such/folder")
+    ... except RuntimeError as error:
+    ...     print("download=True" in str(error))
+    True
+    """
 
     mirrors: ClassVar[list[str]] = ["http://codh.rois.ac.jp/kmnist/dataset/kmnist/"]
     resources: ClassVar[list[tuple[str, str]]] = [

@@ -41,7 +41,11 @@ def _decoded(path: Path, encoding: str) -> str:
 
 
 def pydoc_topics() -> str:
-    """The text every Python ships: the topics of ``help()``, half a million characters."""
+    """The text every Python ships: the topics of ``help()``, half a million characters.
+
+    >>> "assert" in eg.datasets.pydoc_topics()
+    True
+    """
     from pydoc_data.topics import topics
 
     return "\n".join(topics[name] for name in sorted(topics))
@@ -116,6 +120,18 @@ class CharCorpus:
 
     ``train`` and ``val`` are :class:`TokenBlocks`; the last ``val_fraction`` of the text is kept
     for validation.
+
+    Args:
+        text: the text
+        block_size: length of an example
+        val_fraction: the share at the end that is held out; default 0.1
+        stride: distance of the beginnings of examples; default 1
+
+    >>> text = "to be or not to be, that is the question of this text"
+    >>> corpus = eg.datasets.CharCorpus(text, block_size=4)
+    >>> x, y = corpus.train[0]
+    >>> x.shape, y.shape
+    (evergrad.Size([4]), evergrad.Size([4]))
     """
 
     def __init__(
@@ -138,7 +154,15 @@ class CharCorpus:
 
 
 class TextFile(CharCorpus):
-    """The corpus of a text file, or of the text files in a folder."""
+    """The corpus of a text file, or of the text files in a folder.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "text.txt")
+    ...     _ = path.write_text("to be or not to be, that is the question of it")
+    ...     len(eg.datasets.TextFile(path, block_size=4).train)
+    37
+    """
 
     def __init__(
         self,

@@ -13,7 +13,17 @@ Transform = Callable[[Any], Any]
 
 
 class VisionDataset(Dataset[Any]):
-    """A data set of images: ``transforms`` take image and label together, the others one each."""
+    """A data set of images: ``transforms`` take image and label together, the others one each.
+
+    >>> class Numbers(eg.datasets.VisionDataset):
+    ...     def __len__(self):
+    ...         return 3
+    ...
+    ...     def __getitem__(self, index):
+    ...         return self.transformed(index, 0)
+    >>> Numbers(transform=lambda x: x * 2)[2]
+    (4, 0)
+    """
 
     _repr_indent = 4
 
@@ -32,7 +42,9 @@ class VisionDataset(Dataset[Any]):
         self.root: Any = os.path.expanduser(root) if isinstance(root, str) else root
         self.transform = transform
         self.target_transform = target_transform
-        self.transforms = StandardTransform(transform, target_transform) if separate else transforms
+        self.transforms: Callable[[Any, Any], tuple[Any, Any]] | None = (
+            StandardTransform(transform, target_transform) if separate else transforms
+        )
 
     def transformed(self, image: Any, target: Any) -> tuple[Any, Any]:
         """An image and its label after the transforms."""
@@ -60,7 +72,12 @@ class VisionDataset(Dataset[Any]):
 
 
 class StandardTransform:
-    """One function for the image and one for the label."""
+    """One function for the image and one for the label.
+
+    >>> both = eg.datasets.StandardTransform(transform=lambda image: image + 1)
+    >>> both(1, "label")
+    (2, 'label')
+    """
 
     def __init__(
         self, transform: Transform | None = None, target_transform: Transform | None = None

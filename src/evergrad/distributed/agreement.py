@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from evergrad.core.source_location import describe, user_location
+from evergrad.core.source_location import SourceLocation, describe, user_location
 from evergrad.distributed.progress import DistributedError
 
 
@@ -21,9 +21,9 @@ class Call:
     __slots__ = ("fingerprint", "label", "location")
 
     def __init__(self, fingerprint: str, label: str = "") -> None:
-        self.fingerprint = fingerprint
-        self.label = label
-        self.location = user_location(1)
+        self.fingerprint: str = fingerprint
+        self.label: str = label
+        self.location: SourceLocation | None = user_location(1)
 
     def __str__(self) -> str:
         what = f" of {self.label}" if self.label else ""

@@ -68,8 +68,8 @@ class Bucket:
     def __init__(self, index: int, numbers: list[int], parameters: Sequence[Tensor]) -> None:
         self.index = index
         self.numbers = numbers
-        self.parameters = [parameters[n] for n in numbers]
-        self.missing = len(numbers)
+        self.parameters: list[Tensor] = [parameters[n] for n in numbers]
+        self.missing: int = len(numbers)
         self.future: Any = None
 
     @cached_property
@@ -93,7 +93,18 @@ class Bucket:
 
 class GradBucket:
     """The argument of a communication hook: the bucket's flat gradient and what is in it. In a
-    trace the gradient is a traced tensor, given by ``buffer``."""
+    trace the gradient is a traced tensor, given by ``buffer``.
+
+    A hook that sends half as many bytes::
+
+        def halved(state, bucket):
+            small = bucket.buffer().to(eg.bfloat16)
+            work = dist.all_reduce(small, async_op=True)
+            world = dist.get_world_size()
+            return work.get_future().then(lambda done: done.value()[0].float() / world)
+
+        model.register_comm_hook(None, halved)
+    """
 
     def __init__(self, bucket: Bucket, is_last: bool, buffer: Tensor | None = None) -> None:
         self._bucket = bucket
@@ -105,9 +116,11 @@ class GradBucket:
         return self._buffer
 
     def set_buffer(self, tensor: Tensor) -> None:
+        """Replace the flat gradients."""
         self._buffer = tensor
 
     def index(self) -> int:
+        """The number of the bucket."""
         return self._bucket.index
 
     def is_last(self) -> bool:
@@ -119,4 +132,5 @@ class GradBucket:
         return split(self._buffer, self._bucket.parameters)
 
     def parameters(self) -> list[Tensor]:
+        """The parameters of the bucket."""
         return list(self._bucket.parameters)

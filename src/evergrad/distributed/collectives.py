@@ -54,10 +54,20 @@ def all_reduce(
 ) -> Work | None:  # fmt: skip
     """Reduce a tensor over all processes, in place.
 
-    Differs from PyTorch in ``label``: what errors call the tensor.
+    Args:
+        tensor: that of this process; the result is written to it
+        op: default the sum
+        group: the processes; default all
+        async_op: give a handle to wait for; default ``False``
+        label: what errors call the tensor; PyTorch has no such argument
 
-    >>> work = dist.all_reduce(x, op=dist.ReduceOp.AVG, async_op=True)
-    >>> work.wait()
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> x = eg.ones(2)
+    >>> eg.distributed.all_reduce(x, op=eg.distributed.ReduceOp.AVG, async_op=True).wait()
+    True
+    >>> x
+    tensor([1., 1.])
+    >>> eg.distributed.destroy_process_group()
     """
     found = checked_group(group)
     name = _reduction(found, op, tensor)
@@ -77,7 +87,21 @@ def all_reduce(
 def all_gather(
     tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """Fill a list with the tensors of all processes."""
+    """Fill a list with the tensors of all processes.
+
+    Args:
+        tensor_list: a tensor for each process
+        tensor: that of this one
+        group: the processes; default all
+        async_op: give a handle to wait for; default ``False``
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> found = [eg.zeros(2)]
+    >>> eg.distributed.all_gather(found, eg.ones(2))
+    >>> found
+    [tensor([1., 1.])]
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     check_count(tensor_list, found.size(), "tensor_list")
     check_equal(tensor_list, tensor._type, "tensor_list")
@@ -100,7 +124,21 @@ def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Work | None:
     """Join the tensors of all processes along the first dimension (or stack them, if the output
-    has one dimension more)."""
+    has one dimension more).
+
+    Args:
+        output_tensor: (processes * n, *)
+        input_tensor: (n, *)
+        group: the processes; default all
+        async_op: give a handle to wait for; default ``False``
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> found = eg.zeros(2)
+    >>> eg.distributed.all_gather_into_tensor(found, eg.ones(2))
+    >>> found
+    tensor([1., 1.])
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     _check_multiple(output_tensor, input_tensor, found, "output_tensor", "input_tensor")
     if is_traced():
@@ -134,7 +172,21 @@ def all_to_all(
     output_tensor_list: list[Tensor], input_tensor_list: list[Tensor], group: Any = None,
     async_op: bool = False,
 ) -> Work | None:  # fmt: skip
-    """Give each process one of the tensors and get one from each; their sizes may differ."""
+    """Give each process one of the tensors and get one from each; their sizes may differ.
+
+    Args:
+        output_tensor_list: a tensor from each process
+        input_tensor_list: a tensor for each process
+        group: the processes; default all
+        async_op: give a handle to wait for; default ``False``
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> found = [eg.zeros(2)]
+    >>> eg.distributed.all_to_all(found, [eg.ones(2)])
+    >>> found
+    [tensor([1., 1.])]
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     check_count(output_tensor_list, found.size(), "output_tensor_list")
     check_count(input_tensor_list, found.size(), "input_tensor_list")
@@ -161,7 +213,21 @@ def all_to_all_single(
     output: Tensor, input: Tensor, output_split_sizes: Any = None, input_split_sizes: Any = None,
     group: Any = None, async_op: bool = False,
 ) -> Work | None:  # fmt: skip
-    """Give each process a part of a tensor's first dimension and get one from each."""
+    """Give each process a part of a tensor's first dimension and get one from each.
+
+    Args:
+        output, input: tensors
+        output_split_sizes, input_split_sizes: extents of the parts; default equal ones
+        group: the processes; default all
+        async_op: give a handle to wait for; default ``False``
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> found = eg.zeros(2)
+    >>> eg.distributed.all_to_all_single(found, eg.ones(2))
+    >>> found
+    tensor([1., 1.])
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     if output.dtype is not input.dtype:
         raise TypeError(f"output is {output.dtype} and input {input.dtype}")
@@ -207,13 +273,29 @@ def _elements(tensor: Tensor, rows: Sequence[int]) -> list[int]:
 def barrier(
     group: Any = None, async_op: bool = False, device_ids: Any = None, timeout: Any = None
 ) -> Work | None:
-    """Return when all processes have called it."""
+    """Return when all processes have called it.
+
+    Args:
+        group: the processes; default all
+        async_op: give a handle to wait for; default ``False``
+        device_ids: accepted
+        timeout: of the wait
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> eg.distributed.barrier()
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     return found.launch(Call("barrier()"), found.transport.barrier(), async_op=async_op)
 
 
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """Return when all processes have called it; the error names those that did not in time."""
+    """Return when all processes have called it; the error names those that did not in time.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> eg.distributed.monitored_barrier()
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     call = Call("monitored_barrier()")
     found.launch(call, found.transport.barrier(), timeout=timeout)
@@ -226,7 +308,22 @@ def broadcast(
     tensor: Tensor, src: int | None = None, group: Any = None, async_op: bool = False,
     group_src: int | None = None, label: str = "",
 ) -> Work | None:  # fmt: skip
-    """Give all processes the tensor of one."""
+    """Give all processes the tensor of one.
+
+    Args:
+        tensor: what is given in the source, what is written elsewhere
+        src: the number of the source in the world, or
+        group_src: its number in the group
+        group: the processes; default all
+        async_op: give a handle to wait for; default ``False``
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> x = eg.ones(2)
+    >>> eg.distributed.broadcast(x, src=0)
+    >>> x
+    tensor([1., 1.])
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     root = root_rank(found, src, group_src)
     if is_traced():
@@ -246,7 +343,23 @@ def reduce(
     tensor: Tensor, dst: int | None = None, op: Any = ReduceOp.SUM, group: Any = None,
     async_op: bool = False, group_dst: int | None = None, label: str = "",
 ) -> Work | None:  # fmt: skip
-    """Reduce a tensor over all processes, in place in one of them."""
+    """Reduce a tensor over all processes, in place in one of them.
+
+    Args:
+        tensor: that of this process; the result in the destination
+        dst: the number of the destination in the world, or
+        group_dst: its number in the group
+        op: default the sum
+        group: the processes; default all
+        async_op: give a handle to wait for; default ``False``
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> x = eg.ones(2)
+    >>> eg.distributed.reduce(x, dst=0)
+    >>> x
+    tensor([1., 1.])
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     root, name = root_rank(found, dst, group_dst), _reduction(found, op, tensor)
     if is_traced():
@@ -267,7 +380,23 @@ def gather(
     tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int | None = None,
     group: Any = None, async_op: bool = False, group_dst: int | None = None,
 ) -> Work | None:  # fmt: skip
-    """Collect the tensors of all processes in one."""
+    """Collect the tensors of all processes in one.
+
+    Args:
+        tensor: that of this process
+        gather_list: a tensor for each process, in the one that collects
+        dst: its number in the world, or
+        group_dst: its number in the group
+        group: the processes; default all
+        async_op: give a handle to wait for; default ``False``
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> found = [eg.zeros(2)]
+    >>> eg.distributed.gather(eg.ones(2), found, dst=0)
+    >>> found
+    [tensor([1., 1.])]
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     root = root_rank(found, dst, group_dst)
     is_root = found.rank() == root
@@ -295,7 +424,23 @@ def scatter(
     tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int | None = None,
     group: Any = None, async_op: bool = False, group_src: int | None = None,
 ) -> Work | None:  # fmt: skip
-    """Give each process one of the tensors of one."""
+    """Give each process one of the tensors of one.
+
+    Args:
+        tensor: that of this process
+        scatter_list: a tensor for each process, in the source
+        src: the number of the source in the world, or
+        group_src: its number in the group
+        group: the processes; default all
+        async_op: give a handle to wait for; default ``False``
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> x = eg.zeros(2)
+    >>> eg.distributed.scatter(x, [eg.ones(2)], src=0)
+    >>> x
+    tensor([1., 1.])
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     root = root_rank(found, src, group_src)
     is_root = found.rank() == root
@@ -328,7 +473,22 @@ def reduce_scatter(
     output: Tensor, input_list: list[Tensor], op: Any = ReduceOp.SUM, group: Any = None,
     async_op: bool = False,
 ) -> Work | None:  # fmt: skip
-    """Reduce lists of tensors over all processes; each gets one entry."""
+    """Reduce lists of tensors over all processes; each gets one entry.
+
+    Args:
+        output: the entry of this process
+        input_list: a tensor for each process
+        op: default the sum
+        group: the processes; default all
+        async_op: give a handle to wait for; default ``False``
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> found = eg.zeros(2)
+    >>> eg.distributed.reduce_scatter(found, [eg.ones(2)])
+    >>> found
+    tensor([1., 1.])
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     name = _reduction(found, op, output)
     check_count(input_list, found.size(), "input_list")
@@ -342,7 +502,22 @@ def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: Any = ReduceOp.SUM, group: Any = None,
     async_op: bool = False,
 ) -> Work | None:  # fmt: skip
-    """Reduce a tensor over all processes; each gets a part of its first dimension."""
+    """Reduce a tensor over all processes; each gets a part of its first dimension.
+
+    Args:
+        output: (n, *)
+        input: (processes * n, *)
+        op: default the sum
+        group: the processes; default all
+        async_op: give a handle to wait for; default ``False``
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> found = eg.zeros(2)
+    >>> eg.distributed.reduce_scatter_tensor(found, eg.ones(2))
+    >>> found
+    tensor([1., 1.])
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     name = _reduction(found, op, output)
     _check_multiple(input, output, found, "input", "output")

@@ -22,8 +22,10 @@ class DeviceMesh:
     """Ranks in the order of an array. ``mesh["dp"]`` is the part along a named dimension that this
     process is in; :meth:`get_group` its process group.
 
-    >>> mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-    >>> dist.all_reduce(x, group=mesh.get_group("tp"))
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> mesh = eg.distributed.init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    >>> eg.distributed.all_reduce(eg.ones(2), group=mesh["tp"].get_group())
+    >>> eg.distributed.destroy_process_group()
     """
 
     def __init__(
@@ -38,7 +40,9 @@ class DeviceMesh:
             raise ValueError(
                 f"{self._ranks.ndim} dimensions have {len(mesh_dim_names)} names: give one for each"
             )
-        self.mesh_dim_names = None if mesh_dim_names is None else tuple(mesh_dim_names)
+        self.mesh_dim_names: tuple[str, ...] | None = (
+            None if mesh_dim_names is None else tuple(mesh_dim_names)
+        )
         self._groups = _groups_along(self._ranks) if groups is None else groups
 
     @property
@@ -48,10 +52,12 @@ class DeviceMesh:
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions."""
         return self._ranks.ndim
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """How many ranks in each dimension."""
         return self._ranks.shape
 
     def size(self, mesh_dim: int | None = None) -> int:
@@ -78,6 +84,7 @@ class DeviceMesh:
         return found
 
     def get_all_groups(self) -> list[ProcessGroup]:
+        """The process group of each dimension."""
         return [self.get_group(dim) for dim in range(self.ndim)]
 
     def get_coordinate(self) -> list[int] | None:
@@ -86,6 +93,7 @@ class DeviceMesh:
         return [int(i) for i in own[0]] if len(own) else None
 
     def get_rank(self) -> int:
+        """The number of this process in the world."""
         return checked_group(None).rank()
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
@@ -154,7 +162,19 @@ def _groups_along(ranks: Any) -> dict[int, Any]:
 def init_device_mesh(
     device_type: str, mesh_shape: Sequence[int], *, mesh_dim_names: Sequence[str] | None = None
 ) -> DeviceMesh:
-    """A mesh of all ranks, in row-major order; makes the world if there is none yet."""
+    """A mesh of all ranks, in row-major order; makes the world if there is none yet.
+
+    Args:
+        device_type: ``"cpu"``
+        mesh_shape: how many ranks in each dimension
+        mesh_dim_names: names of the dimensions
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> mesh = eg.distributed.init_device_mesh("cpu", (1,), mesh_dim_names=("data",))
+    >>> mesh.size()
+    1
+    >>> eg.distributed.destroy_process_group()
+    """
     if not is_initialized():
         init_process_group()
     size = checked_group(None).size()

@@ -33,13 +33,13 @@ class Job:
     """All ranks of ``mpiexec``; made once in a process."""
 
     def __init__(self) -> None:
-        self.mpi = library()
+        self.mpi: Any = library()
         world = self.mpi.COMM_WORLD
         self.rank: int = world.Get_rank()
         self.size: int = world.Get_size()
         self.world = world
         self.control: Any = None
-        self.engine = Engine(self._explain, self._answer)
+        self.engine: Engine = Engine(self._explain, self._answer)
         self.transports: dict[str, MpiTransport] = {}
         self._sent: list[Any] = []
         self._process = os.getpid()

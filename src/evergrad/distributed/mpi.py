@@ -115,7 +115,7 @@ class MpiTransport:
     """A communicator of several ranks; ``ranks`` are their numbers in the world."""
 
     def __init__(self, communicator: Any, ranks: list[int]) -> None:
-        self.mpi = library()
+        self.mpi: Any = library()
         self.communicator = communicator
         self.ranks = ranks
         communicator.Set_errhandler(self.mpi.ERRORS_RETURN)

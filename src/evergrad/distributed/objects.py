@@ -16,7 +16,20 @@ from evergrad.distributed.progress import Steps
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
-    """Fill a list with the objects of all processes."""
+    """Fill a list with the objects of all processes.
+
+    Args:
+        object_list: an entry for each process
+        obj: that of this one; anything that can be pickled
+        group: the processes; default all
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> found = [None]
+    >>> eg.distributed.all_gather_object(found, {"rank": 0})
+    >>> found
+    [{'rank': 0}]
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     check_count(object_list, found.size(), "object_list")
     object_list[:] = _gathered(found, obj, Call("all_gather_object()"))
@@ -26,7 +39,22 @@ def gather_object(
     obj: Any, object_gather_list: list[Any] | None = None, dst: int | None = None,
     group: Any = None, group_dst: int | None = None,
 ) -> None:  # fmt: skip
-    """Collect the objects of all processes in one."""
+    """Collect the objects of all processes in one.
+
+    Args:
+        obj: that of this process
+        object_gather_list: an entry for each process, in the one that collects
+        dst: its number in the world, or
+        group_dst: its number in the group
+        group: the processes; default all
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> found = [None]
+    >>> eg.distributed.gather_object("a", found, dst=0)
+    >>> found
+    ['a']
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     root = root_rank(found, dst, group_dst)
     is_root = found.rank() == root
@@ -44,7 +72,22 @@ def broadcast_object_list(
     object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None,
     group_src: int | None = None,
 ) -> None:  # fmt: skip
-    """Give all processes the objects of one."""
+    """Give all processes the objects of one.
+
+    Args:
+        object_list: equally long everywhere
+        src: the number of the source in the world, or
+        group_src: its number in the group
+        group: the processes; default all
+        device: accepted
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> objects = ["a", 1]
+    >>> eg.distributed.broadcast_object_list(objects, src=0)
+    >>> objects
+    ['a', 1]
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     root = root_rank(found, src, group_src)
     call = Call(f"broadcast_object_list({len(object_list)} objects, src={found.ranks[root]})")
@@ -55,7 +98,22 @@ def scatter_object_list(
     scatter_object_output_list: list[Any], scatter_object_input_list: list[Any] | None = None,
     src: int | None = None, group: Any = None, group_src: int | None = None,
 ) -> None:  # fmt: skip
-    """Give each process one of the objects of one."""
+    """Give each process one of the objects of one.
+
+    Args:
+        scatter_object_output_list: its first entry is written
+        scatter_object_input_list: an entry for each process, in the source
+        src: the number of the source in the world, or
+        group_src: its number in the group
+        group: the processes; default all
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> found = [None]
+    >>> eg.distributed.scatter_object_list(found, ["a"], src=0)
+    >>> found
+    ['a']
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     root = root_rank(found, src, group_src)
     if not scatter_object_output_list:
@@ -71,7 +129,16 @@ def send_object_list(
     object_list: list[Any], dst: int | None = None, group: Any = None, device: Any = None,
     group_dst: int | None = None, use_batch: bool = False,
 ) -> None:  # fmt: skip
-    """Send objects to another process."""
+    """Send objects to another process.
+
+    With two processes::
+
+        objects = ["a", 1] if dist.get_rank() == 0 else [None, None]
+        if dist.get_rank() == 0:
+            dist.send_object_list(objects, dst=1)
+        else:
+            dist.recv_object_list(objects, src=0)
+    """
     data = np.frombuffer(pickle.dumps(list(object_list)), np.uint8)
     for array in (np.array([data.size], np.int64), data.copy()):
         send(from_array(array), dst, group, group_dst=group_dst)
@@ -81,7 +148,16 @@ def recv_object_list(
     object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None,
     group_src: int | None = None, use_batch: bool = False,
 ) -> int:  # fmt: skip
-    """Receive objects from another process (any, if no source is given); gives its rank."""
+    """Receive objects from another process (any, if no source is given); gives its rank.
+
+    With two processes::
+
+        objects = ["a", 1] if dist.get_rank() == 0 else [None, None]
+        if dist.get_rank() == 0:
+            dist.send_object_list(objects, dst=1)
+        else:
+            dist.recv_object_list(objects, src=0)
+    """
     length = from_array(np.zeros(1, np.int64))
     source = recv(length, src, group, group_src=group_src)
     data = from_array(np.zeros(int(length.item()), np.uint8))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
@@ -14,6 +14,9 @@ from evergrad.distributed.process_group import ReduceOp, checked_group
 from evergrad.distributed.reducer import broadcast_coalesced
 from evergrad.distributed.work import Work
 from evergrad.optim.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from evergrad.distributed.process_group import ProcessGroup
 
 
 class _Group(dict[str, Any]):
@@ -52,12 +55,14 @@ class ZeroRedundancyOptimizer(Optimizer):
     parameter as soon as it is complete, and freed on the others. (``stage`` is not PyTorch's.)
     """
 
+    param_groups: list[dict[str, Any]]
+
     def __init__(
         self, params: Any, optimizer_class: type[Optimizer], process_group: Any = None,
         parameters_as_bucket_view: bool = False, overlap_with_ddp: bool = False, stage: int = 1,
         **defaults: Any,
     ) -> None:  # fmt: skip
-        self.group = checked_group(process_group)
+        self.group: ProcessGroup = checked_group(process_group)
         if stage not in (1, 2):
             raise ValueError(f"stage must be 1 or 2, not {stage}; stage 3 is fsdp.fully_shard")
         self.stage = stage
@@ -74,7 +79,9 @@ class ZeroRedundancyOptimizer(Optimizer):
         self._is_made = True
         for group in self.param_groups:
             self._assign(group["params"])
-        self.optim = optimizer_class([self._local(g) for g in self.param_groups], **defaults)
+        self.optim: Optimizer = optimizer_class(
+            [self._local(g) for g in self.param_groups], **defaults
+        )
         if self.group.size() == 1:
             self.param_groups, self.state = self.optim.param_groups, self.optim.state
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import evergrad
 from evergrad.core.tensor import Tensor
@@ -18,6 +18,9 @@ from evergrad.distributed.process_group import checked_group
 from evergrad.distributed.work import Work
 from evergrad.nn.containers import Sequential
 from evergrad.nn.module import Module
+
+if TYPE_CHECKING:
+    from evergrad.distributed.process_group import ProcessGroup
 
 _DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32")
 _MOST_DIMS = 8
@@ -53,14 +56,14 @@ class PipelineStage:
         self.submod = submodule
         self.stage_index = stage_index
         self.num_stages = num_stages
-        self.group = checked_group(group)
+        self.group: ProcessGroup = checked_group(group)
         if self.group.size() != num_stages or self.group.rank() != stage_index:
             raise ValueError(
                 f"stage {stage_index} of {num_stages} belongs on process {stage_index} of a group "
                 f"of {num_stages}, not on {self.group.rank()} of {self.group.size()}"
             )
-        self.is_first = stage_index == 0
-        self.is_last = stage_index == num_stages - 1
+        self.is_first: bool = stage_index == 0
+        self.is_last: bool = stage_index == num_stages - 1
         self._sent: list[Work] = []
 
     # -- messages -------------------------------------------------------------------------------

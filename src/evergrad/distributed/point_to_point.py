@@ -23,7 +23,23 @@ def send(
     tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0,
     group_dst: int | None = None,
 ) -> None:  # fmt: skip
-    """Send a tensor to another process; returns when its memory may be written again."""
+    """Send a tensor to another process; returns when its memory may be written again.
+
+    Args:
+        tensor: what is sent
+        dst: its number in the world, or
+        group_dst: its number in the group
+        group: the processes; default all
+        tag: of the message, which must agree; default 0
+
+    With two processes::
+
+        x = eg.zeros(2)
+        if dist.get_rank() == 0:
+            dist.send(eg.ones(2), dst=1)
+        else:
+            dist.recv(x, src=0)
+    """
     isend(tensor, dst, group, tag, group_dst).wait()
 
 
@@ -31,7 +47,23 @@ def recv(
     tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0,
     group_src: int | None = None,
 ) -> int:  # fmt: skip
-    """Receive a tensor from another process (any, if no source is given); gives its rank."""
+    """Receive a tensor from another process (any, if no source is given); gives its rank.
+
+    Args:
+        tensor: what is written
+        src: its number in the world, or
+        group_src: its number in the group
+        group: the processes; default all
+        tag: of the message, which must agree; default 0
+
+    With two processes::
+
+        x = eg.zeros(2)
+        if dist.get_rank() == 0:
+            dist.send(eg.ones(2), dst=1)
+        else:
+            dist.recv(x, src=0)
+    """
     return irecv(tensor, src, group, tag, group_src).source_rank()
 
 
@@ -39,7 +71,23 @@ def isend(
     tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0,
     group_dst: int | None = None,
 ) -> Work:  # fmt: skip
-    """Send in the background; the tensor must not be written before the handle is waited for."""
+    """Send in the background; the tensor must not be written before the handle is waited for.
+
+    Args:
+        tensor: what is sent
+        dst: its number in the world, or
+        group_dst: its number in the group
+        group: the processes; default all
+        tag: of the message, which must agree; default 0
+
+    With two processes::
+
+        x = eg.zeros(2)
+        if dist.get_rank() == 0:
+            dist.isend(eg.ones(2), dst=1).wait()
+        else:
+            dist.irecv(x, src=0).wait()
+    """
     found = checked_group(group)
     peer = _other(found, dst, group_dst, "destination")
     array = array_of(tensor)
@@ -62,7 +110,23 @@ def irecv(
     tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0,
     group_src: int | None = None,
 ) -> Work:  # fmt: skip
-    """Receive in the background."""
+    """Receive in the background.
+
+    Args:
+        tensor: what is written
+        src: its number in the world, or
+        group_src: its number in the group
+        group: the processes; default all
+        tag: of the message, which must agree; default 0
+
+    With two processes::
+
+        x = eg.zeros(2)
+        if dist.get_rank() == 0:
+            dist.isend(eg.ones(2), dst=1).wait()
+        else:
+            dist.irecv(x, src=0).wait()
+    """
     found = checked_group(group)
     is_any = src is None and group_src is None and found.size() > 1
     peer = -1 if is_any else _other(found, src, group_src, "source")
@@ -141,7 +205,15 @@ def _other(group: ProcessGroup, rank: int | None, group_rank: int | None, role: 
 
 
 class P2POp:
-    """One message of :func:`batch_isend_irecv`: ``op`` is ``isend`` or ``irecv``."""
+    """One message of :func:`batch_isend_irecv`: ``op`` is ``isend`` or ``irecv``.
+
+    Each process of two sends to the other::
+
+        other, x = 1 - dist.get_rank(), eg.zeros(2)
+        ops = [dist.P2POp(dist.isend, eg.ones(2), other), dist.P2POp(dist.irecv, x, other)]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+    """
 
     def __init__(
         self, op: Callable[..., Work], tensor: Tensor, peer: int | None = None, group: Any = None,
@@ -158,7 +230,15 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
-    """Start several messages at once; gives their handles."""
+    """Start several messages at once; gives their handles.
+
+    Each process of two sends to the other::
+
+        other, x = 1 - dist.get_rank(), eg.zeros(2)
+        ops = [dist.P2POp(dist.isend, eg.ones(2), other), dist.P2POp(dist.irecv, x, other)]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+    """
     if not p2p_op_list or not all(isinstance(op, P2POp) for op in p2p_op_list):
         raise ValueError("batch_isend_irecv takes a non-empty list of P2POp")
     return [op.op(op.tensor, op.peer, op.group, op.tag, op.group_peer) for op in p2p_op_list]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from evergrad.config import DISTRIBUTED_TIMEOUT, launcher_variable
 from evergrad.distributed import mpi
@@ -19,9 +19,16 @@ from evergrad.distributed.progress import Engine, Steps
 from evergrad.distributed.work import Work, seconds
 from evergrad.extension import provides
 
+if TYPE_CHECKING:
+    from evergrad.distributed.mpi import MpiTransport
+
 
 class ReduceOp(Enum):
-    """How values of several processes become one; of a single value each makes the value."""
+    """How values of several processes become one; of a single value each makes the value.
+
+    >>> eg.distributed.ReduceOp.SUM.name
+    'SUM'
+    """
 
     SUM = 0
     AVG = 1
@@ -39,7 +46,11 @@ ReduceOp.RedOpType = ReduceOp  # type: ignore[attr-defined]
 
 
 class Backend(str):
-    """The name of a library that carries messages, in lower case."""
+    """The name of a library that carries messages, in lower case.
+
+    >>> eg.distributed.Backend("GLOO")
+    'gloo'
+    """
 
     GLOO = "gloo"
     NCCL = "nccl"
@@ -60,6 +71,11 @@ class ProcessGroup:
 
     ``ranks`` are the numbers of its processes in the world; ``name`` is the same on all of them.
     A group of one process has a local transport and no engine.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> eg.distributed.group.WORLD.size()
+    1
+    >>> eg.distributed.destroy_process_group()
     """
 
     def __init__(
@@ -70,8 +86,10 @@ class ProcessGroup:
         self.backend = backend
         self.name = name
         self.group_desc = name
-        self.ranks = list(ranks)
-        self.transport = LocalTransport() if transport is None else transport
+        self.ranks: list[int] = list(ranks)
+        self.transport: LocalTransport | MpiTransport = (
+            LocalTransport() if transport is None else transport
+        )
         self.engine = engine
         self.timeout = timeout
         # Bytes of payload this process has handed to collectives, by kind.
@@ -82,9 +100,11 @@ class ProcessGroup:
         return self
 
     def rank(self) -> int:
+        """The number of this process in the group."""
         return self.transport.rank
 
     def size(self) -> int:
+        """How many processes."""
         return self.transport.size
 
     def launch(
@@ -129,7 +149,13 @@ def _run(steps: Steps) -> Any:
 
 
 class GroupMember:
-    """What :func:`new_group` gives processes that are not in the group."""
+    """What :func:`new_group` gives processes that are not in the group.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> eg.distributed.GroupMember.NON_GROUP_MEMBER is not None
+    True
+    >>> eg.distributed.destroy_process_group()
+    """
 
     WORLD: ProcessGroup | None = None
     NON_GROUP_MEMBER = object()
@@ -143,7 +169,7 @@ class _Groups:
         return _world
 
 
-group = _Groups()
+group: _Groups = _Groups()
 _world: ProcessGroup | None = None
 _job: Job | None = None
 _named: dict[str, ProcessGroup] = {}
@@ -151,31 +177,58 @@ _numbers = 0
 
 
 def is_available() -> bool:
-    """Whether this package can be used: always, at least by one process."""
+    """Whether this package can be used: always, at least by one process.
+
+    >>> eg.distributed.is_available()
+    True
+    """
     return True
 
 
 def is_initialized() -> bool:
-    """Whether ``init_process_group`` was called."""
+    """Whether ``init_process_group`` was called.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> eg.distributed.is_initialized()
+    True
+    >>> eg.distributed.destroy_process_group()
+    """
     return _world is not None
 
 
 def is_gloo_available() -> bool:
-    """Whether a world can be made under this name: yes, MPI carries its messages."""
+    """Whether a world can be made under this name: yes, MPI carries its messages.
+
+    >>> eg.distributed.is_gloo_available()
+    True
+    """
     return True
 
 
 def is_nccl_available() -> bool:
+    """Whether a world can be made under this name: no, NCCL is for GPUs.
+
+    >>> eg.distributed.is_nccl_available()
+    False
+    """
     return False
 
 
 def is_mpi_available() -> bool:
-    """Whether ``mpi4py`` is installed."""
+    """Whether ``mpi4py`` is installed.
+
+    >>> eg.distributed.is_mpi_available() in (True, False)
+    True
+    """
     return mpi.is_installed()
 
 
 def is_torchelastic_launched() -> bool:
-    """Whether a launcher that restarts processes started this one."""
+    """Whether a launcher that restarts processes started this one.
+
+    >>> eg.distributed.is_torchelastic_launched()
+    False
+    """
     return launcher_variable("TORCHELASTIC_RUN_ID") is not None
 
 
@@ -188,6 +241,11 @@ def init_process_group(
 
     ``timeout`` (a ``timedelta`` or seconds) limits every collective. Without a launcher the world
     has one process, given by ``world_size=1`` or the variable WORLD_SIZE.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> eg.distributed.get_world_size()
+    1
+    >>> eg.distributed.destroy_process_group()
     """
     global _world
     if _world is not None:
@@ -243,7 +301,16 @@ def _from_launcher(name: str, given: int) -> int:
 
 
 def destroy_process_group(group: Any = None) -> None:
-    """Undo ``init_process_group``, or ``new_group`` for the group given."""
+    """Undo ``init_process_group``, or ``new_group`` for the group given.
+
+    Args:
+        group: default the world
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> eg.distributed.is_initialized()
+    True
+    >>> eg.distributed.destroy_process_group()
+    """
     global _world
     world = checked_group(None)
     ended = list(_named.values()) if group in (None, world) else [checked_group(group)]
@@ -277,32 +344,61 @@ def group_of_name(name: str) -> ProcessGroup:
 
 
 def get_rank(group: Any = None) -> int:
-    """The number of this process in the group; -1 if it is not in it."""
+    """The number of this process in the group; -1 if it is not in it.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> eg.distributed.get_rank()
+    0
+    >>> eg.distributed.destroy_process_group()
+    """
     if group is GroupMember.NON_GROUP_MEMBER:
         return -1
     return checked_group(group).rank()
 
 
 def get_world_size(group: Any = None) -> int:
-    """How many processes the group has; -1 for processes that are not in it."""
+    """How many processes the group has; -1 for processes that are not in it.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> eg.distributed.get_world_size()
+    1
+    >>> eg.distributed.destroy_process_group()
+    """
     if group is GroupMember.NON_GROUP_MEMBER:
         return -1
     return checked_group(group).size()
 
 
 def get_backend(group: Any = None) -> Backend:
-    """The name that was given to ``init_process_group``."""
+    """The name that was given to ``init_process_group``.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> eg.distributed.get_backend()
+    'gloo'
+    >>> eg.distributed.destroy_process_group()
+    """
     return checked_group(group).backend
 
 
 def get_default_backend_for_device(device: Any) -> str:
-    """PyTorch's choice of library for a device."""
+    """PyTorch's choice of library for a device.
+
+    >>> eg.distributed.get_default_backend_for_device("cpu")
+    'gloo'
+    """
     kind = str(device).partition(":")[0]
     return {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl", "mps": "gloo"}[kind]
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """The number of this process among those of its machine."""
+    """The number of this process among those of its machine.
+
+    Args:
+        fallback_rank: what to give if no launcher has set it
+
+    >>> eg.distributed.get_node_local_rank(fallback_rank=0)
+    0
+    """
     for name in ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
         text = launcher_variable(name)
         if text is not None:
@@ -318,7 +414,14 @@ def new_group(
     device_id: Any = None, sort_ranks: bool = True,
 ) -> Any:  # fmt: skip
     """A group of some processes. Every process of the world calls it, in the same order; those
-    that are not in the group get ``GroupMember.NON_GROUP_MEMBER``."""
+    that are not in the group get ``GroupMember.NON_GROUP_MEMBER``.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> group = eg.distributed.new_group([0])
+    >>> eg.distributed.get_world_size(group)
+    1
+    >>> eg.distributed.destroy_process_group()
+    """
     global _numbers
     world = checked_group(None)
     chosen = list(range(world.size()) if ranks is None else ranks)
@@ -351,7 +454,14 @@ def new_subgroups(
     backend: str | None = None, pg_options: Any = None, group_desc: Any = None,
 ) -> tuple[Any, list[Any]]:  # fmt: skip
     """Divide the world into groups of equal size, of neighbouring ranks; gives the group of this
-    process, and all of them."""
+    process, and all of them.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> mine, groups = eg.distributed.new_subgroups(1)
+    >>> len(groups)
+    1
+    >>> eg.distributed.destroy_process_group()
+    """
     size = checked_group(None).size()
     count = group_size if group_size is not None else size
     if not 0 < count <= size or size % count:
@@ -365,7 +475,14 @@ def new_subgroups_by_enumeration(
     backend: str | None = None, pg_options: Any = None, group_desc: Any = None,
 ) -> tuple[Any, list[Any]]:  # fmt: skip
     """Groups of the given ranks, each in at most one; gives the group of this process (``None`` if
-    it is in none), and all of them."""
+    it is in none), and all of them.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> mine, groups = eg.distributed.new_subgroups_by_enumeration([[0]])
+    >>> len(groups)
+    1
+    >>> eg.distributed.destroy_process_group()
+    """
     chosen = [rank for ranks in ranks_per_subgroup_list for rank in ranks]
     if len(set(chosen)) != len(chosen):
         raise ValueError("Rank has appeared in both subgroups: each rank is in at most one")
@@ -378,35 +495,67 @@ def new_subgroups_by_enumeration(
 
 
 def get_pg_count() -> int:
-    """The number of process groups that this process is in."""
+    """The number of process groups that this process is in.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> eg.distributed.get_pg_count()
+    1
+    >>> eg.distributed.destroy_process_group()
+    """
     return len(_named)
 
 
 def supports_complex(reduceOp: ReduceOp) -> bool:
-    """Whether a reduction is defined for complex numbers."""
+    """Whether a reduction is defined for complex numbers.
+
+    >>> eg.distributed.supports_complex(eg.distributed.ReduceOp.SUM)
+    True
+    """
     return reduceOp not in (
         ReduceOp.MAX, ReduceOp.MIN, ReduceOp.PRODUCT, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR,
     )  # fmt: skip
 
 
 def is_backend_available(backend: str) -> bool:
-    """Whether a world can be made under this name."""
+    """Whether a world can be made under this name.
+
+    >>> eg.distributed.is_backend_available("gloo")
+    True
+    """
     return backend.lower() in ("gloo", "mpi")
 
 
 def get_process_group_ranks(group: Any) -> list[int]:
-    """The numbers in the world of a group's processes."""
+    """The numbers in the world of a group's processes.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> eg.distributed.get_process_group_ranks(eg.distributed.group.WORLD)
+    [0]
+    >>> eg.distributed.destroy_process_group()
+    """
     return list(checked_group(group).ranks)
 
 
 def get_global_rank(group: Any, group_rank: int) -> int:
-    """The number in the world of a process of a group."""
+    """The number in the world of a process of a group.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> eg.distributed.get_global_rank(eg.distributed.group.WORLD, 0)
+    0
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     return found.ranks[check_rank(group_rank, found)]
 
 
 def get_group_rank(group: Any, global_rank: int) -> int:
-    """The number in a group of a process of the world."""
+    """The number in a group of a process of the world.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> eg.distributed.get_group_rank(eg.distributed.group.WORLD, 0)
+    0
+    >>> eg.distributed.destroy_process_group()
+    """
     found = checked_group(group)
     if global_rank not in found.ranks:
         raise ValueError(f"Global rank {global_rank} is not part of group {found.name}")

@@ -33,7 +33,11 @@ _IDLE_PAUSE = 0.1
 
 
 class DistributedError(RuntimeError):
-    """Ranks disagree, one of them does not answer, or communication failed."""
+    """Ranks disagree, one of them does not answer, or communication failed.
+
+    >>> issubclass(eg.distributed.DistributedError, RuntimeError)
+    True
+    """
 
 
 class Task:
@@ -43,13 +47,13 @@ class Task:
                  "steps", "when_done")  # fmt: skip
 
     def __init__(self, steps: Steps, description: object, deadline: float) -> None:
-        self.steps = steps
-        self.description = description
-        self.deadline = deadline
+        self.steps: Steps = steps
+        self.description: object = description
+        self.deadline: float = deadline
         self.request: Any = None
         self.result: Any = None
         self.error: BaseException | None = None
-        self.is_done = False
+        self.is_done: bool = False
         self.when_done: list[Callable[[], None]] = []
 
     def advance(self) -> bool:
@@ -78,7 +82,7 @@ class Engine:
     called now and then by the background thread, with the lock held."""
 
     def __init__(self, explain: Callable[[Task], Exception], idle: Callable[[], None]) -> None:
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self.queues: dict[Any, deque[Task]] = {}
         self.broken: BaseException | None = None
         # What the task that broke it was for.

@@ -43,29 +43,34 @@ Hook = Callable[[Any, GradBucket], Any]
 class Reducer:
     """The buckets of a module's parameters and their reductions."""
 
+    capacity: int
+    first: int
+
     def __init__(
         self, names: Sequence[str], parameters: Sequence[Tensor], group: ProcessGroup, *,
         bucket_cap_mb: float | None, as_views: bool, find_unused: bool, static_graph: bool,
     ) -> None:  # fmt: skip
-        self.names = list(names)
-        self.parameters = list(parameters)
+        self.names: list[str] = list(names)
+        self.parameters: list[Tensor] = list(parameters)
         self.group = group
         if bucket_cap_mb is None:
             self.first, self.capacity = FIRST_BYTES, BUCKET_BYTES
         else:
             self.first = self.capacity = int(bucket_cap_mb * (1 << 20))
         self.as_views = as_views
-        self.find_unused = find_unused or static_graph
+        self.find_unused: bool = find_unused or static_graph
         self.static_graph = static_graph
         # Whether gradients that become complete are reduced: decided by forward passes.
-        self.is_enabled = True
-        self.is_awaited = False  # a forward pass has decided, and its backward pass is not complete
+        self.is_enabled: bool = True
+        self.is_awaited: bool = (
+            False  # a forward pass has decided, and its backward pass is not complete
+        )
         self.hook: Hook | None = None
         self.hook_state: Any = None
         # The divisor of sums: another one while ranks have run out of inputs.
-        self.divisor = group.size()
-        self.is_rebuilt = False
-        self.passes = 0  # backward passes that were reduced, on this rank or on others
+        self.divisor: int = group.size()
+        self.is_rebuilt: bool = False
+        self.passes: int = 0  # backward passes that were reduced, on this rank or on others
         self.ready: list[int] = []  # parameters in the order they became complete
         self.unused: list[int] = []
         self.unused_now: set[int] = set()
@@ -85,16 +90,18 @@ class Reducer:
 
     def _build(self, order: list[int]) -> None:
         numbers = assign_buckets(self.parameters, order, self.capacity, self.first)
-        self.buckets = [Bucket(i, n, self.parameters) for i, n in enumerate(numbers)]
-        self.place = {n: (b, k) for b in self.buckets for k, n in enumerate(b.numbers)}
+        self.buckets: list[Bucket] = [Bucket(i, n, self.parameters) for i, n in enumerate(numbers)]
+        self.place: dict[int, tuple[Bucket, int]] = {
+            n: (b, k) for b in self.buckets for k, n in enumerate(b.numbers)
+        }
         self._reset()
 
     def _reset(self) -> None:
         self.is_awaited = False
-        self.started = 0
+        self.started: int = 0
         # In a trace: buckets whose reductions have started, their gradients and futures.
         self.emitted: list[tuple[Bucket, list[Any], Any]] = []
-        self.traced_works = OverlappedWorks()
+        self.traced_works: OverlappedWorks = OverlappedWorks()
         self.pending: set[int] = set(range(len(self.parameters)))
         for bucket in self.buckets:
             if bucket.future is not None:

@@ -18,7 +18,14 @@ def seconds(timeout: Any, default: float) -> float:
 
 
 class Work:
-    """The handle of an operation that runs in the background. Without a task it is complete."""
+    """The handle of an operation that runs in the background. Without a task it is complete.
+
+    >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    >>> work = eg.distributed.all_reduce(eg.ones(2), async_op=True)
+    >>> work.wait()
+    True
+    >>> eg.distributed.destroy_process_group()
+    """
 
     def __init__(
         self, engine: Engine | None = None, task: Task | None = None, value: Any = None
@@ -36,6 +43,7 @@ class Work:
         return True
 
     def is_completed(self) -> bool:
+        """Whether it is done."""
         if self._task is None:
             return True
         assert self._engine is not None
@@ -45,9 +53,11 @@ class Work:
         return self._task.is_done
 
     def is_success(self) -> bool:
+        """Whether it is done without an error."""
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> BaseException | None:
+        """The error, if there was one."""
         return None if self._task is None else self._task.error
 
     def result(self) -> list[Any]:

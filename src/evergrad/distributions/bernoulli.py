@@ -11,6 +11,7 @@ import evergrad
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.coins import CoinDistribution
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.exp_family import ExponentialFamily
@@ -26,10 +27,19 @@ class Bernoulli(CoinDistribution, ExponentialFamily):
     Args:
         probs: the probability of 1.
         logits: its log-odds, given instead.
+
+    >>> d = eg.distributions.Bernoulli(probs=eg.tensor([0.25, 0.5]))
+    >>> d.mean, d.variance
+    (tensor([0.2500, 0.5000]), tensor([0.1875, 0.2500]))
+    >>> d.log_prob(eg.tensor([1.0, 0.0]))
+    tensor([-1.3863, -0.6931])
     """
 
-    arg_constraints: ClassVar = {"probs": constraints.unit_interval, "logits": constraints.real}
-    support = constraints.boolean
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
+    support: Constraint = constraints.boolean
     has_enumerate_support = True
     _mean_carrier_measure = 0
 

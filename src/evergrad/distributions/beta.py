@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.dirichlet import Dirichlet
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.exp_family import ExponentialFamily
@@ -25,13 +26,19 @@ class Beta(ExponentialFamily):
     Args:
         concentration1: the concentration of the share itself, often named alpha.
         concentration0: that of the rest, often named beta.
+
+    >>> d = eg.distributions.Beta(eg.tensor(2.0), eg.tensor(3.0))
+    >>> d.mean, d.variance
+    (tensor(0.4000), tensor(0.0400))
+    >>> d.log_prob(eg.tensor(0.5))
+    tensor(0.4055)
     """
 
-    arg_constraints: ClassVar = {
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "concentration1": constraints.positive,
         "concentration0": constraints.positive,
     }
-    support = constraints.unit_interval
+    support: Constraint = constraints.unit_interval
     has_rsample = True
 
     def __init__(

@@ -28,9 +28,15 @@ class Binomial(CoinDistribution):
         total_count: the number of trials.
         probs: the probability that one succeeds.
         logits: its log-odds, given instead.
+
+    >>> d = eg.distributions.Binomial(4, probs=eg.tensor(0.5))
+    >>> d.mean, d.variance
+    (tensor(2.), tensor(1.))
+    >>> d.log_prob(eg.tensor(2.0))
+    tensor(-0.9808)
     """
 
-    arg_constraints: ClassVar = {
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "total_count": constraints.nonnegative_integer,
         "probs": constraints.unit_interval,
         "logits": constraints.real,

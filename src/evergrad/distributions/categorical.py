@@ -32,9 +32,18 @@ class Categorical(Distribution):
     Args:
         probs: weights in the last dimension, which are divided by their sum.
         logits: their logarithms, up to a constant, given instead.
+
+    >>> d = eg.distributions.Categorical(probs=eg.tensor([0.25, 0.75]))
+    >>> d.log_prob(eg.tensor(1))
+    tensor(-0.2877)
+    >>> d.sample((3,)).shape, d.entropy()
+    (evergrad.Size([3]), tensor(0.5623))
     """
 
-    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
     has_enumerate_support = True
 
     def __init__(

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import Distribution, expandable, full_nan
 from evergrad.distributions.utils import broadcast_all
 
@@ -24,10 +25,22 @@ class Cauchy(Distribution):
     Args:
         loc: the median.
         scale: half the width at half the height.
+
+    >>> d = eg.distributions.Cauchy(eg.tensor(0.0), eg.tensor(1.0))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-1.8379)
+    >>> d.cdf(eg.tensor(1.0))
+    tensor(0.7500)
     """
 
-    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
+    scale: Tensor
+    loc: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
+    support: Constraint = constraints.real
     has_rsample = True
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:

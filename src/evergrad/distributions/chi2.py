@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.gamma import Gamma
 
@@ -20,9 +21,15 @@ class Chi2(Gamma):
 
     Args:
         df: how many there are, the degrees of freedom.
+
+    >>> d = eg.distributions.Chi2(eg.tensor(4.0))
+    >>> d.mean, d.variance
+    (tensor(4.), tensor(8.))
+    >>> d.log_prob(eg.tensor(2.0))
+    tensor(-1.6931)
     """
 
-    arg_constraints: ClassVar = {"df": constraints.positive}
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"df": constraints.positive}
 
     def __init__(self, df: Any, validate_args: bool | None = None) -> None:
         super().__init__(0.5 * df, 0.5, validate_args=validate_args)

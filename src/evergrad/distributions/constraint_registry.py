@@ -23,7 +23,14 @@ Made = TypeVar("Made", bound=Factory)
 
 
 class ConstraintRegistry:
-    """Finds the transform for a constraint by the constraint's class."""
+    """Finds the transform for a constraint by the constraint's class.
+
+    >>> positive = eg.distributions.transform_to(eg.distributions.constraints.positive)
+    >>> positive(eg.tensor(0.0))
+    tensor(1.)
+    >>> eg.distributions.biject_to(eg.distributions.constraints.unit_interval)
+    SigmoidTransform()
+    """
 
     def __init__(self) -> None:
         self._registry: dict[type[Constraint], Factory] = {}

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.coins import CoinDistribution
 from evergrad.distributions.distribution import expandable, require_values
 from evergrad.distributions.exp_family import ExponentialFamily
@@ -27,10 +28,19 @@ class ContinuousBernoulli(CoinDistribution, ExponentialFamily):
         probs: p.
         logits: its log-odds, given instead.
         lims: the region around 1/2 in which Taylor series replace formulas that cancel there.
+
+    >>> d = eg.distributions.ContinuousBernoulli(probs=eg.tensor(0.25))
+    >>> d.mean
+    tensor(0.4102)
+    >>> d.log_prob(eg.tensor(0.5))
+    tensor(-0.0498)
     """
 
-    arg_constraints: ClassVar = {"probs": constraints.unit_interval, "logits": constraints.real}
-    support = constraints.unit_interval
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
+    support: Constraint = constraints.unit_interval
     has_rsample = True
     _mean_carrier_measure = 0
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.exp_family import ExponentialFamily
 from evergrad.nn.functional import one_hot
@@ -24,10 +25,18 @@ class Dirichlet(ExponentialFamily):
 
     Args:
         concentration: of each share, in the last dimension; often named alpha.
+
+    >>> d = eg.distributions.Dirichlet(eg.tensor([1.0, 2.0]))
+    >>> d.mean, d.sample().sum()
+    (tensor([0.3333, 0.6667]), tensor(1.))
+    >>> d.log_prob(eg.tensor([0.25, 0.75]))
+    tensor(0.4055)
     """
 
-    arg_constraints: ClassVar = {"concentration": constraints.independent(constraints.positive, 1)}
-    support = constraints.simplex
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "concentration": constraints.independent(constraints.positive, 1)
+    }
+    support: Constraint = constraints.simplex
     has_rsample = True
 
     def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:

@@ -36,6 +36,10 @@ class Distribution:
     A subclass names its parameters in ``arg_constraints`` and keeps them as attributes whose
     leading dimensions are the batch. With ``validate_args`` both the parameters and the values
     given to ``log_prob`` and its like are checked.
+
+    >>> d = eg.distributions.Normal(eg.zeros(3), eg.ones(3))
+    >>> isinstance(d, eg.distributions.Distribution), d.batch_shape, d.event_shape
+    (True, evergrad.Size([3]), evergrad.Size([]))
     """
 
     has_rsample: Any = False

@@ -20,6 +20,10 @@ class ExponentialFamily(Distribution):
     A subclass gives ``_natural_params``, the ``_log_normalizer`` F and the
     ``_mean_carrier_measure``, the expected value of k. The slope of F is the mean of t, from which
     entropies and divergences follow.
+
+    >>> d = eg.distributions.Normal(eg.tensor(0.0), eg.tensor(1.0))
+    >>> isinstance(d, eg.distributions.ExponentialFamily)
+    True
     """
 
     @property

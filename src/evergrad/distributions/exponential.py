@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.exp_family import ExponentialFamily
 from evergrad.distributions.utils import broadcast_all
@@ -23,10 +24,18 @@ class Exponential(ExponentialFamily):
 
     Args:
         rate: the number of events per unit of time, the inverse of the mean.
+
+    >>> d = eg.distributions.Exponential(eg.tensor(2.0))
+    >>> d.mean, d.variance
+    (tensor(0.5000), tensor(0.2500))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-1.3069)
     """
 
-    arg_constraints: ClassVar = {"rate": constraints.positive}
-    support = constraints.nonnegative
+    rate: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"rate": constraints.positive}
+    support: Constraint = constraints.nonnegative
     has_rsample = True
     _mean_carrier_measure = 0
 

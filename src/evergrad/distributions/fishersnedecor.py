@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import Distribution, expandable
 from evergrad.distributions.gamma import Gamma, off_zero
 from evergrad.distributions.utils import broadcast_all
@@ -24,10 +25,22 @@ class FisherSnedecor(Distribution):
     Args:
         df1: the degrees of freedom above.
         df2: the degrees of freedom below.
+
+    >>> d = eg.distributions.FisherSnedecor(eg.tensor(4.0), eg.tensor(6.0))
+    >>> d.mean
+    tensor(1.5000)
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-0.8802)
     """
 
-    arg_constraints: ClassVar = {"df1": constraints.positive, "df2": constraints.positive}
-    support = constraints.positive
+    df2: Tensor
+    df1: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "df1": constraints.positive,
+        "df2": constraints.positive,
+    }
+    support: Constraint = constraints.positive
     has_rsample = True
 
     def __init__(self, df1: Any, df2: Any, validate_args: bool | None = None) -> None:

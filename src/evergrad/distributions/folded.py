@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.transformed_distribution import TransformedDistribution
 from evergrad.distributions.transforms import AbsTransform
 from evergrad.distributions.utils import LOG_2
@@ -17,8 +18,8 @@ from evergrad.distributions.utils import LOG_2
 class FoldedDistribution(TransformedDistribution):
     """A symmetric distribution with a scale, whose negative half is laid on the positive one."""
 
-    arg_constraints: ClassVar = {"scale": constraints.positive}
-    support = constraints.nonnegative
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"scale": constraints.positive}
+    support: Constraint = constraints.nonnegative
     has_rsample = True
     base_dist: Any
 

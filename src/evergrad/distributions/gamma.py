@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.exp_family import ExponentialFamily
 from evergrad.distributions.utils import broadcast_all
@@ -25,13 +26,22 @@ class Gamma(ExponentialFamily):
     Args:
         concentration: the shape.
         rate: the inverse of the scale.
+
+    >>> d = eg.distributions.Gamma(eg.tensor(2.0), eg.tensor(4.0))
+    >>> d.mean, d.variance
+    (tensor(0.5000), tensor(0.1250))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-1.2274)
     """
 
-    arg_constraints: ClassVar = {
+    rate: Tensor
+    concentration: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "concentration": constraints.positive,
         "rate": constraints.positive,
     }
-    support = constraints.nonnegative
+    support: Constraint = constraints.nonnegative
     has_rsample = True
     _mean_carrier_measure = 0
 

@@ -25,9 +25,19 @@ class GeneralizedPareto(Distribution):
         loc: the bound.
         scale: the width.
         concentration: the weight of the tail; negative ones make it end.
+
+    >>> d = eg.distributions.GeneralizedPareto(eg.tensor(0.0), eg.tensor(1.0), eg.tensor(0.25))
+    >>> d.mean
+    tensor(1.3333)
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-1.1157)
     """
 
-    arg_constraints: ClassVar = {
+    concentration: Tensor
+    scale: Tensor
+    loc: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "loc": constraints.real,
         "scale": constraints.positive,
         "concentration": constraints.real,

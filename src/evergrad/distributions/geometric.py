@@ -12,6 +12,7 @@ from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.core.value_message import shown_where
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.coins import CoinDistribution
 from evergrad.distributions.distribution import expandable, require_values
 from evergrad.nn.functional import binary_cross_entropy_with_logits
@@ -26,10 +27,19 @@ class Geometric(CoinDistribution):
     Args:
         probs: the probability of success.
         logits: its log-odds, given instead.
+
+    >>> d = eg.distributions.Geometric(eg.tensor(0.25))
+    >>> d.mean, d.variance
+    (tensor(3.), tensor(12.))
+    >>> d.log_prob(eg.tensor(2.0))
+    tensor(-1.9617)
     """
 
-    arg_constraints: ClassVar = {"probs": constraints.unit_interval, "logits": constraints.real}
-    support = constraints.nonnegative_integer
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
+    support: Constraint = constraints.nonnegative_integer
 
     def __init__(
         self, probs: Any = None, logits: Any = None, validate_args: bool | None = None

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.transformed_distribution import TransformedDistribution
 from evergrad.distributions.transforms import AffineTransform, ExpTransform
@@ -26,10 +27,22 @@ class Gumbel(TransformedDistribution):
     Args:
         loc: the most likely number.
         scale: the width.
+
+    >>> d = eg.distributions.Gumbel(eg.tensor(0.0), eg.tensor(1.0))
+    >>> d.mean, d.variance
+    (tensor(0.5772), tensor(1.6449))
+    >>> d.log_prob(eg.tensor(0.0))
+    tensor(-1.)
     """
 
-    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
+    scale: Tensor
+    loc: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
+    support: Constraint = constraints.real
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         self.loc, self.scale = broadcast_all(loc, scale)

@@ -21,6 +21,12 @@ class HalfCauchy(FoldedDistribution):
 
     Args:
         scale: the scale of the whole Cauchy distribution.
+
+    >>> d = eg.distributions.HalfCauchy(eg.tensor(1.0))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-1.1447)
+    >>> d.cdf(eg.tensor(1.0))
+    tensor(0.5000)
     """
 
     def __init__(self, scale: Any, validate_args: bool | None = None) -> None:

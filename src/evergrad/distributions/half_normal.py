@@ -21,6 +21,12 @@ class HalfNormal(FoldedDistribution):
 
     Args:
         scale: the standard deviation of the whole normal distribution.
+
+    >>> d = eg.distributions.HalfNormal(eg.tensor(1.0))
+    >>> d.mean, d.variance
+    (tensor(0.7979), tensor(0.3634))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-0.7258)
     """
 
     def __init__(self, scale: Any, validate_args: bool | None = None) -> None:

@@ -23,9 +23,14 @@ class Independent(Distribution):
     Args:
         base_distribution: what is drawn.
         reinterpreted_batch_ndims: how many batch dimensions count as part of the event.
+
+    >>> normal = eg.distributions.Normal(eg.zeros(2), eg.ones(2))
+    >>> d = eg.distributions.Independent(normal, 1)
+    >>> d.batch_shape, d.event_shape, d.log_prob(eg.zeros(2))
+    (evergrad.Size([]), evergrad.Size([2]), tensor(-1.8379))
     """
 
-    arg_constraints: ClassVar = {}
+    arg_constraints: ClassVar[dict[str, Constraint]] = {}
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.gamma import Gamma
 from evergrad.distributions.transformed_distribution import TransformedDistribution
@@ -24,13 +25,19 @@ class InverseGamma(TransformedDistribution):
     Args:
         concentration: the shape of the gamma distribution.
         rate: its rate, the scale of its inverse.
+
+    >>> d = eg.distributions.InverseGamma(eg.tensor(3.0), eg.tensor(2.0))
+    >>> d.mean, d.variance
+    (tensor(1.), tensor(1.))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-0.6137)
     """
 
-    arg_constraints: ClassVar = {
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "concentration": constraints.positive,
         "rate": constraints.positive,
     }
-    support = constraints.positive
+    support: Constraint = constraints.positive
     has_rsample = True
     base_dist: Gamma
 

@@ -54,6 +54,10 @@ class CatTransform(_JoinedTransform):
         dim: the dimension.
         lengths: the extent of each part, 1 if not given.
         cache_size: how many pairs each transform keeps.
+
+    >>> parts = [eg.distributions.ExpTransform(), eg.distributions.AffineTransform(0.0, 2.0)]
+    >>> eg.distributions.CatTransform(parts)(eg.tensor([0.0, 3.0]))
+    tensor([1., 6.])
     """
 
     def __init__(
@@ -103,10 +107,12 @@ class CatTransform(_JoinedTransform):
 
     @constraints.dependent_property
     def domain(self) -> Constraint:
+        """The constraint that inputs satisfy."""
         return constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths)
 
     @constraints.dependent_property
     def codomain(self) -> Constraint:
+        """The constraint that results satisfy."""
         return constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths)
 
 
@@ -117,6 +123,10 @@ class StackTransform(_JoinedTransform):
         tseq: a transform for each slice.
         dim: the dimension.
         cache_size: how many pairs each transform keeps.
+
+    >>> parts = [eg.distributions.ExpTransform(), eg.distributions.AffineTransform(0.0, 2.0)]
+    >>> eg.distributions.StackTransform(parts)(eg.tensor([0.0, 3.0]))
+    tensor([1., 6.])
     """
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:
@@ -139,8 +149,10 @@ class StackTransform(_JoinedTransform):
 
     @constraints.dependent_property
     def domain(self) -> Constraint:
+        """The constraint that inputs satisfy."""
         return constraints.stack([t.domain for t in self.transforms], self.dim)
 
     @constraints.dependent_property
     def codomain(self) -> Constraint:
+        """The constraint that results satisfy."""
         return constraints.stack([t.codomain for t in self.transforms], self.dim)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.transformed_distribution import TransformedDistribution
 from evergrad.distributions.transforms import AffineTransform, PowerTransform
@@ -25,13 +26,22 @@ class Kumaraswamy(TransformedDistribution):
     Args:
         concentration1: the exponent of the number.
         concentration0: the exponent of what is left of 1.
+
+    >>> d = eg.distributions.Kumaraswamy(eg.tensor(2.0), eg.tensor(2.0))
+    >>> d.mean
+    tensor(0.5333)
+    >>> d.log_prob(eg.tensor(0.5))
+    tensor(0.4055)
     """
 
-    arg_constraints: ClassVar = {
+    concentration0: Tensor
+    concentration1: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "concentration1": constraints.positive,
         "concentration0": constraints.positive,
     }
-    support = constraints.unit_interval
+    support: Constraint = constraints.unit_interval
     has_rsample = True
 
     def __init__(

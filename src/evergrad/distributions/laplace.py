@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import Distribution, expandable
 from evergrad.distributions.utils import broadcast_all
 
@@ -23,10 +24,22 @@ class Laplace(Distribution):
     Args:
         loc: the middle.
         scale: the mean distance.
+
+    >>> d = eg.distributions.Laplace(eg.tensor(0.0), eg.tensor(1.0))
+    >>> d.mean, d.variance
+    (tensor(0.), tensor(2.))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-1.6931)
     """
 
-    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
+    scale: Tensor
+    loc: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
+    support: Constraint = constraints.real
     has_rsample = True
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:

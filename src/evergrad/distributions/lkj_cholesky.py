@@ -12,6 +12,7 @@ import evergrad
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.beta import Beta
 from evergrad.distributions.distribution import Distribution, expandable
 from evergrad.distributions.utils import broadcast_all
@@ -27,10 +28,17 @@ class LKJCholesky(Distribution):
         dim: how many rows the matrices have.
         concentration: 1 for a uniform density of correlation matrices; larger ones prefer weak
             correlations.
+
+    >>> d = eg.distributions.LKJCholesky(3)
+    >>> L = d.sample()
+    >>> eg.allclose((L @ L.T).diagonal(), eg.ones(3))
+    True
     """
 
-    arg_constraints: ClassVar = {"concentration": constraints.positive}
-    support = constraints.corr_cholesky
+    concentration: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"concentration": constraints.positive}
+    support: Constraint = constraints.corr_cholesky
 
     def __init__(
         self, dim: int, concentration: Any = 1.0, validate_args: bool | None = None

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.normal import Normal
 from evergrad.distributions.transformed_distribution import TransformedDistribution
@@ -23,10 +24,19 @@ class LogNormal(TransformedDistribution):
     Args:
         loc: the mean of the logarithm.
         scale: its standard deviation.
+
+    >>> d = eg.distributions.LogNormal(eg.tensor(0.0), eg.tensor(1.0))
+    >>> d.mean, d.variance
+    (tensor(1.6487), tensor(4.6708))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-0.9189)
     """
 
-    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.positive
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
+    support: Constraint = constraints.positive
     has_rsample = True
     base_dist: Normal
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.normal import Normal
 from evergrad.distributions.transformed_distribution import TransformedDistribution
@@ -23,10 +24,19 @@ class LogisticNormal(TransformedDistribution):
     Args:
         loc: the means of the normal numbers.
         scale: their standard deviations.
+
+    >>> d = eg.distributions.LogisticNormal(eg.zeros(2), eg.ones(2))
+    >>> d.event_shape
+    evergrad.Size([3])
+    >>> eg.allclose(d.sample().sum(), eg.tensor(1.0))
+    True
     """
 
-    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.simplex
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
+    support: Constraint = constraints.simplex
     has_rsample = True
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:

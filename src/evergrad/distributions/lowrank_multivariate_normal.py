@@ -10,6 +10,7 @@ from typing import ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import Distribution, expandable
 from evergrad.distributions.multivariate_normal import (
     log_diagonal_sum,
@@ -50,14 +51,25 @@ class LowRankMultivariateNormal(Distribution):
         loc: the mean.
         cov_factor: W, with as many rows as the vector has elements.
         cov_diag: d, positive.
+
+    >>> d = eg.distributions.LowRankMultivariateNormal(eg.zeros(2), eg.ones(2, 1), eg.ones(2))
+    >>> d.covariance_matrix
+    tensor([[2., 1.],
+            [1., 2.]])
+    >>> d.log_prob(eg.tensor([0.0, 0.0]))
+    tensor(-2.3872)
     """
 
-    arg_constraints: ClassVar = {
+    cov_diag: Tensor
+    cov_factor: Tensor
+    loc: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "loc": constraints.real_vector,
         "cov_factor": constraints.independent(constraints.real, 2),
         "cov_diag": constraints.independent(constraints.positive, 1),
     }
-    support = constraints.real_vector
+    support: Constraint = constraints.real_vector
     has_rsample = True
     _not_expanded = (
         "_unbroadcasted_cov_factor", "_unbroadcasted_cov_diag", "_capacitance_tril",

@@ -26,9 +26,15 @@ class MixtureSameFamily(Distribution):
     Args:
         mixture_distribution: a :class:`Categorical` that chooses the component.
         component_distribution: the components.
+
+    >>> which = eg.distributions.Categorical(probs=eg.tensor([0.25, 0.75]))
+    >>> parts = eg.distributions.Normal(eg.tensor([0.0, 4.0]), eg.ones(2))
+    >>> d = eg.distributions.MixtureSameFamily(which, parts)
+    >>> d.mean, d.log_prob(eg.tensor(4.0))
+    (tensor(3.), tensor(-1.2065))
     """
 
-    arg_constraints: ClassVar = {}
+    arg_constraints: ClassVar[dict[str, Constraint]] = {}
     has_rsample = False
 
     def __init__(

@@ -29,9 +29,18 @@ class Multinomial(VectorOfCategories):
         total_count: the number of trials, one for all batches.
         probs: weights in the last dimension, which are divided by their sum.
         logits: their logarithms, up to a constant, given instead.
+
+    >>> d = eg.distributions.Multinomial(4, probs=eg.tensor([0.25, 0.75]))
+    >>> d.mean, d.sample().sum()
+    (tensor([1., 3.]), tensor(4.))
+    >>> d.log_prob(eg.tensor([1.0, 3.0]))
+    tensor(-0.8630)
     """
 
-    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
     total_count: int
 
     def __init__(

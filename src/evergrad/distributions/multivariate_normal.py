@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import Distribution, expandable
 from evergrad.distributions.utils import LOG_2PI, lazy_property, standard_normal
 
@@ -98,15 +99,21 @@ class MultivariateNormal(CovarianceForms):
         covariance_matrix: positive definite.
         precision_matrix: the inverse of the covariance.
         scale_tril: its lower factor with a positive diagonal, the cheapest.
+
+    >>> d = eg.distributions.MultivariateNormal(eg.zeros(2), covariance_matrix=eg.eye(2))
+    >>> d.sample((3,)).shape
+    evergrad.Size([3, 2])
+    >>> d.log_prob(eg.tensor([0.0, 0.0]))
+    tensor(-1.8379)
     """
 
-    arg_constraints: ClassVar = {
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "loc": constraints.real_vector,
         "covariance_matrix": constraints.positive_definite,
         "precision_matrix": constraints.positive_definite,
         "scale_tril": constraints.lower_cholesky,
     }
-    support = constraints.real_vector
+    support: Constraint = constraints.real_vector
     has_rsample = True
 
     def __init__(

@@ -11,6 +11,7 @@ import evergrad
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.coins import CoinDistribution
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.gamma import Gamma
@@ -28,14 +29,20 @@ class NegativeBinomial(CoinDistribution):
         total_count: the number of failures that end it; need not be whole.
         probs: the probability that a trial succeeds.
         logits: its log-odds, given instead.
+
+    >>> d = eg.distributions.NegativeBinomial(3, probs=eg.tensor(0.5))
+    >>> d.mean, d.variance
+    (tensor(3.), tensor(6.))
+    >>> d.log_prob(eg.tensor(2.0))
+    tensor(-1.6740)
     """
 
-    arg_constraints: ClassVar = {
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "total_count": constraints.greater_than_eq(0),
         "probs": constraints.half_open_interval(0.0, 1.0),
         "logits": constraints.real,
     }
-    support = constraints.nonnegative_integer
+    support: Constraint = constraints.nonnegative_integer
 
     def __init__(
         self,

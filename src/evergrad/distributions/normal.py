@@ -12,6 +12,7 @@ import evergrad
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.exp_family import ExponentialFamily
 from evergrad.distributions.utils import LOG_2PI, broadcast_all, standard_normal
@@ -26,10 +27,22 @@ class Normal(ExponentialFamily):
     Args:
         loc: the mean.
         scale: the standard deviation.
+
+    >>> d = eg.distributions.Normal(eg.tensor([0.0, 1.0]), eg.tensor(2.0))
+    >>> d.sample((3,)).shape, d.entropy()
+    (evergrad.Size([3, 2]), tensor([2.1121, 2.1121]))
+    >>> d.log_prob(eg.tensor([0.0, 0.0]))
+    tensor([-1.6121, -1.7371])
     """
 
-    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
+    scale: Tensor
+    loc: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
+    support: Constraint = constraints.real
     has_rsample = True
     _mean_carrier_measure = 0
 

@@ -11,6 +11,7 @@ import evergrad
 from evergrad.core.shapes import Size
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.categorical import Categorical
 from evergrad.distributions.distribution import Distribution, expandable
 from evergrad.nn.functional import one_hot
@@ -50,10 +51,19 @@ class OneHotCategorical(VectorOfCategories):
     Args:
         probs: weights in the last dimension, which are divided by their sum.
         logits: their logarithms, up to a constant, given instead.
+
+    >>> d = eg.distributions.OneHotCategorical(probs=eg.tensor([0.25, 0.75]))
+    >>> d.sample().sum()
+    tensor(1.)
+    >>> d.log_prob(eg.tensor([0.0, 1.0]))
+    tensor(-0.2877)
     """
 
-    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
-    support = constraints.one_hot
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
+    support: Constraint = constraints.one_hot
     has_enumerate_support = True
 
     def __init__(
@@ -101,7 +111,18 @@ class OneHotCategorical(VectorOfCategories):
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """A one-hot vector whose slope by the probabilities is taken to be 1 (straight through)."""
+    """A one-hot vector whose slope by the probabilities is taken to be 1 (straight through).
+
+    Args:
+        probs: weights (*, n) in any scale, or
+        logits: their logarithms
+        validate_args: whether to check values; default ``__debug__``
+
+    >>> probs = eg.tensor([0.25, 0.75], requires_grad=True)
+    >>> d = eg.distributions.OneHotCategoricalStraightThrough(probs=probs)
+    >>> d.rsample().requires_grad
+    True
+    """
 
     has_rsample = True
 

@@ -25,9 +25,21 @@ class Pareto(TransformedDistribution):
     Args:
         scale: the smallest number.
         alpha: how fast the density falls.
+
+    >>> d = eg.distributions.Pareto(eg.tensor(1.0), eg.tensor(3.0))
+    >>> d.mean, d.variance
+    (tensor(1.5000), tensor(0.7500))
+    >>> d.log_prob(eg.tensor(2.0))
+    tensor(-1.6740)
     """
 
-    arg_constraints: ClassVar = {"alpha": constraints.positive, "scale": constraints.positive}
+    alpha: Tensor
+    scale: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "alpha": constraints.positive,
+        "scale": constraints.positive,
+    }
 
     def __init__(self, scale: Any, alpha: Any, validate_args: bool | None = None) -> None:
         self.scale, self.alpha = broadcast_all(scale, alpha)

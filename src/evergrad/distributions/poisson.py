@@ -11,6 +11,7 @@ import evergrad
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.exp_family import ExponentialFamily
 from evergrad.distributions.utils import broadcast_all
@@ -24,10 +25,18 @@ class Poisson(ExponentialFamily):
 
     Args:
         rate: the mean.
+
+    >>> d = eg.distributions.Poisson(eg.tensor(2.0))
+    >>> d.mean, d.variance
+    (tensor(2.), tensor(2.))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-1.3069)
     """
 
-    arg_constraints: ClassVar = {"rate": constraints.nonnegative}
-    support = constraints.nonnegative_integer
+    rate: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"rate": constraints.nonnegative}
+    support: Constraint = constraints.nonnegative_integer
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
         (self.rate,) = broadcast_all(rate)

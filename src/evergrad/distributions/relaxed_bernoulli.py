@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.coins import CoinDistribution
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.transformed_distribution import TransformedDistribution
@@ -29,8 +30,11 @@ class LogitRelaxedBernoulli(CoinDistribution):
         logits: its log-odds, given instead.
     """
 
-    arg_constraints: ClassVar = {"probs": constraints.unit_interval, "logits": constraints.real}
-    support = constraints.real
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
+    support: Constraint = constraints.real
     _not_expanded = ("temperature",)
 
     def __init__(
@@ -67,10 +71,19 @@ class RelaxedBernoulli(TransformedDistribution):
         temperature: how far draws are from 0 and 1; they get closer as it falls.
         probs: the probability of 1.
         logits: its log-odds, given instead.
+
+    >>> d = eg.distributions.RelaxedBernoulli(eg.tensor(0.5), probs=eg.tensor(0.5))
+    >>> bool(0 <= d.rsample() <= 1)
+    True
+    >>> d.log_prob(eg.tensor(0.5))
+    tensor(-0.6931)
     """
 
-    arg_constraints: ClassVar = {"probs": constraints.unit_interval, "logits": constraints.real}
-    support = constraints.unit_interval
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
+    support: Constraint = constraints.unit_interval
     has_rsample = True
     base_dist: LogitRelaxedBernoulli
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.categorical import Categorical
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.one_hot_categorical import VectorOfCategories
@@ -30,8 +31,11 @@ class ExpRelaxedCategorical(VectorOfCategories):
         logits: their logarithms, up to a constant, given instead.
     """
 
-    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
-    support = constraints.real_vector  # those whose exponentials add up to 1
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
+    support: Constraint = constraints.real_vector  # those whose exponentials add up to 1
     has_rsample = True
     _not_expanded = ("temperature",)
 
@@ -73,10 +77,19 @@ class RelaxedOneHotCategorical(TransformedDistribution):
         temperature: how far draws are from one-hot vectors; they get closer as it falls.
         probs: weights in the last dimension, which are divided by their sum.
         logits: their logarithms, up to a constant, given instead.
+
+    >>> d = eg.distributions.RelaxedOneHotCategorical(eg.tensor(0.5), probs=eg.tensor([0.5, 0.5]))
+    >>> eg.allclose(d.rsample().sum(), eg.tensor(1.0))
+    True
+    >>> d.log_prob(eg.tensor([0.5, 0.5]))
+    tensor(-0.6931)
     """
 
-    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
-    support = constraints.simplex
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
+    support: Constraint = constraints.simplex
     has_rsample = True
     base_dist: ExpRelaxedCategorical
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.chi2 import Chi2
 from evergrad.distributions.distribution import Distribution, expandable
 from evergrad.distributions.utils import broadcast_all, standard_normal
@@ -26,14 +27,24 @@ class StudentT(Distribution):
         df: the degrees of freedom of the estimate.
         loc: the middle.
         scale: the width.
+
+    >>> d = eg.distributions.StudentT(eg.tensor(4.0))
+    >>> d.mean, d.variance
+    (tensor(0.), tensor(2.))
+    >>> d.log_prob(eg.tensor(0.0))
+    tensor(-0.9808)
     """
 
-    arg_constraints: ClassVar = {
+    scale: Tensor
+    loc: Tensor
+    df: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "df": constraints.positive,
         "loc": constraints.real,
         "scale": constraints.positive,
     }
-    support = constraints.real
+    support: Constraint = constraints.real
     has_rsample = True
 
     def __init__(

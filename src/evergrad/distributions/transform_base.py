@@ -25,6 +25,10 @@ class Transform:
     Subclasses give ``_call``, and where they can ``_inverse`` and ``log_abs_det_jacobian``. With
     ``cache_size=1`` the last pair is kept, so that the inverse of a value just computed is exact
     and free.
+
+    >>> t = eg.distributions.ExpTransform()
+    >>> isinstance(t, eg.distributions.Transform), t.domain, t.codomain
+    (True, Real(), GreaterThan(lower_bound=0.0))
     """
 
     domain: Any
@@ -181,6 +185,10 @@ class ComposeTransform(Transform):
     Args:
         parts: the transforms, the first to be applied first.
         cache_size: how many pairs each of them keeps.
+
+    >>> parts = [eg.distributions.AffineTransform(0.0, 2.0), eg.distributions.ExpTransform()]
+    >>> eg.distributions.ComposeTransform(parts)(eg.tensor(0.5))
+    tensor(2.7183)
     """
 
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
@@ -194,6 +202,7 @@ class ComposeTransform(Transform):
 
     @constraints.dependent_property(is_discrete=False)
     def domain(self) -> Constraint:
+        """The constraint that inputs satisfy."""
         if not self.parts:
             return constraints.real
         depth = self.parts[-1].codomain.event_dim
@@ -204,6 +213,7 @@ class ComposeTransform(Transform):
 
     @constraints.dependent_property(is_discrete=False)
     def codomain(self) -> Constraint:
+        """The constraint that results satisfy."""
         if not self.parts:
             return constraints.real
         depth = self.parts[0].domain.event_dim
@@ -284,6 +294,11 @@ class IndependentTransform(Transform):
         base_transform: the transform of each element.
         reinterpreted_batch_ndims: how many dimensions belong together.
         cache_size: how many pairs are kept.
+
+    >>> t = eg.distributions.IndependentTransform(eg.distributions.ExpTransform(), 1)
+    >>> x = eg.tensor([1.0, 2.0])
+    >>> t.log_abs_det_jacobian(x, t(x))
+    tensor(3.)
     """
 
     def __init__(
@@ -302,10 +317,12 @@ class IndependentTransform(Transform):
 
     @constraints.dependent_property(is_discrete=False)
     def domain(self) -> Constraint:
+        """The constraint that inputs satisfy."""
         return constraints.independent(self.base_transform.domain, self.reinterpreted_batch_ndims)
 
     @constraints.dependent_property(is_discrete=False)
     def codomain(self) -> Constraint:
+        """The constraint that results satisfy."""
         return constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims)
 
     @property
@@ -347,6 +364,10 @@ class ReshapeTransform(Transform):
         in_shape: their shape in the domain.
         out_shape: their shape in the codomain.
         cache_size: how many pairs are kept.
+
+    >>> eg.distributions.ReshapeTransform((4,), (2, 2))(eg.arange(4.0))
+    tensor([[0., 1.],
+            [2., 3.]])
     """
 
     bijective = True
@@ -362,10 +383,12 @@ class ReshapeTransform(Transform):
 
     @constraints.dependent_property
     def domain(self) -> Constraint:
+        """The constraint that inputs satisfy."""
         return constraints.independent(constraints.real, len(self.in_shape))
 
     @constraints.dependent_property
     def codomain(self) -> Constraint:
+        """The constraint that results satisfy."""
         return constraints.independent(constraints.real, len(self.out_shape))
 
     def _call(self, x: Tensor) -> Tensor:

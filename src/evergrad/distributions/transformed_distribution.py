@@ -26,9 +26,14 @@ class TransformedDistribution(Distribution):
     Args:
         base_distribution: what is drawn.
         transforms: one transform, or a list of them in the order in which they are applied.
+
+    >>> base = eg.distributions.Normal(eg.tensor(0.0), eg.tensor(1.0))
+    >>> d = eg.distributions.TransformedDistribution(base, eg.distributions.ExpTransform())
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-0.9189)
     """
 
-    arg_constraints: ClassVar = {}
+    arg_constraints: ClassVar[dict[str, Constraint]] = {}
 
     def __init__(
         self,

@@ -24,7 +24,16 @@ class Uniform(Distribution):
     Args:
         low: the lower end.
         high: the upper end, which is not drawn.
+
+    >>> d = eg.distributions.Uniform(eg.tensor(0.0), eg.tensor(4.0))
+    >>> d.mean, d.variance
+    (tensor(2.), tensor(1.3333))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-1.3863)
     """
+
+    high: Tensor
+    low: Tensor
 
     has_rsample = True
 

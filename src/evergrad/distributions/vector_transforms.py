@@ -18,7 +18,16 @@ from evergrad.nn.functional import logsigmoid, pad, softplus
 
 
 class SoftmaxTransform(PlainTransform):
-    """Reals to shares by ``exp`` and division by the sum. Not bijective, for the sum is lost."""
+    """Reals to shares by ``exp`` and division by the sum. Not bijective, for the sum is lost.
+
+    Args:
+        cache_size: 1 keeps the last pair of input and result, for exact inverses; default 0
+
+    >>> t = eg.distributions.SoftmaxTransform()
+    >>> x = eg.tensor([0.0, 0.0])
+    >>> t(x), t.inv(t(x))
+    (tensor([0.5000, 0.5000]), tensor([-0.6931, -0.6931]))
+    """
 
     domain = constraints.real_vector
     codomain = constraints.simplex
@@ -37,7 +46,18 @@ class SoftmaxTransform(PlainTransform):
 
 
 class StickBreakingTransform(PlainTransform):
-    """Reals to shares, one more than there were numbers: each takes its part of what is left."""
+    """Reals to shares, one more than there were numbers: each takes its part of what is left.
+
+    Args:
+        cache_size: 1 keeps the last pair of input and result, for exact inverses; default 0
+
+    >>> t = eg.distributions.StickBreakingTransform()
+    >>> x = eg.tensor([0.0, 0.0])
+    >>> t(x), t.inv(t(x))
+    (tensor([0.3333, 0.3333, 0.3333]), tensor([ 5.9605e-08, -1.1921e-07]))
+    >>> t.log_abs_det_jacobian(x, t(x))
+    tensor(-3.2958)
+    """
 
     domain = constraints.real_vector
     codomain = constraints.simplex
@@ -76,9 +96,20 @@ def _log_shares_left(x: Tensor) -> Tensor:
 
 
 class LowerCholeskyTransform(PlainTransform):
-    """Square matrices to lower triangular ones with a positive diagonal."""
+    """Square matrices to lower triangular ones with a positive diagonal.
 
-    domain = constraints.independent(constraints.real, 2)
+    Args:
+        cache_size: 1 keeps the last pair of input and result, for exact inverses; default 0
+
+    >>> t = eg.distributions.LowerCholeskyTransform()
+    >>> x = eg.tensor([[0.0, 5.0], [2.0, 0.0]])
+    >>> t(x), t.inv(t(x))
+    (tensor([[1., 0.],
+            [2., 1.]]), tensor([[0., 0.],
+            [2., 0.]]))
+    """
+
+    domain: Any = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
 
     def _call(self, x: Tensor) -> Tensor:
@@ -89,9 +120,18 @@ class LowerCholeskyTransform(PlainTransform):
 
 
 class PositiveDefiniteTransform(PlainTransform):
-    """Square matrices to positive definite ones, through their Cholesky factors."""
+    """Square matrices to positive definite ones, through their Cholesky factors.
 
-    domain = constraints.independent(constraints.real, 2)
+    Args:
+        cache_size: 1 keeps the last pair of input and result, for exact inverses; default 0
+
+    >>> t = eg.distributions.PositiveDefiniteTransform()
+    >>> t(eg.tensor([[0.0, 0.0], [2.0, 0.0]]))
+    tensor([[1., 2.],
+            [2., 5.]])
+    """
+
+    domain: Any = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite
 
     def _call(self, x: Tensor) -> Tensor:
@@ -107,6 +147,15 @@ class CorrCholeskyTransform(Transform):
 
     The vector, squeezed by tanh, fills the triangle below the diagonal row by row; each element
     takes its part of what is left of the row's length of 1.
+
+    Args:
+        cache_size: 1 keeps the last pair of input and result, for exact inverses; default 0
+
+    >>> t = eg.distributions.CorrCholeskyTransform()
+    >>> t(eg.zeros(3))
+    tensor([[1., 0., 0.],
+            [0., 1., 0.],
+            [0., 0., 1.]])
     """
 
     domain = constraints.real_vector

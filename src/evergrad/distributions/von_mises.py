@@ -13,6 +13,7 @@ from evergrad.core.shapes import Size
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import Distribution, expandable
 from evergrad.distributions.utils import LOG_2PI, broadcast_all, lazy_property
 
@@ -26,10 +27,22 @@ class VonMises(Distribution):
     Args:
         loc: the mean angle.
         concentration: how close angles are to it.
+
+    >>> d = eg.distributions.VonMises(eg.tensor(0.0), eg.tensor(2.0))
+    >>> d.mean, d.variance
+    (tensor(0.), tensor(0.3022))
+    >>> d.log_prob(eg.tensor(0.5))
+    tensor(-0.9067)
     """
 
-    arg_constraints: ClassVar = {"loc": constraints.real, "concentration": constraints.positive}
-    support = constraints.real
+    concentration: Tensor
+    loc: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "loc": constraints.real,
+        "concentration": constraints.positive,
+    }
+    support: Constraint = constraints.real
     has_rsample = False
 
     def __init__(self, loc: Any, concentration: Any, validate_args: bool | None = None) -> None:

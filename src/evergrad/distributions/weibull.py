@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
+from evergrad.distributions.basic_constraints import Constraint
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.exponential import Exponential
 from evergrad.distributions.transformed_distribution import TransformedDistribution
@@ -25,13 +26,22 @@ class Weibull(TransformedDistribution):
     Args:
         scale: what the power is multiplied with.
         concentration: the inverse of the exponent.
+
+    >>> d = eg.distributions.Weibull(eg.tensor(1.0), eg.tensor(2.0))
+    >>> d.mean, d.variance
+    (tensor(0.8862), tensor(0.2146))
+    >>> d.log_prob(eg.tensor(1.0))
+    tensor(-0.3069)
     """
 
-    arg_constraints: ClassVar = {
+    concentration: Tensor
+    scale: Tensor
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
         "scale": constraints.positive,
         "concentration": constraints.positive,
     }
-    support = constraints.positive
+    support: Constraint = constraints.positive
 
     def __init__(self, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
         self.scale, self.concentration = broadcast_all(scale, concentration)

@@ -40,9 +40,14 @@ class Wishart(CovarianceForms, ExponentialFamily):
         covariance_matrix: of the vectors, positive definite.
         precision_matrix: the inverse of the covariance.
         scale_tril: its lower factor with a positive diagonal.
+
+    >>> d = eg.distributions.Wishart(eg.tensor(3.0), covariance_matrix=eg.eye(2))
+    >>> d.mean, d.sample().shape
+    (tensor([[3., 0.],
+            [0., 3.]]), evergrad.Size([2, 2]))
     """
 
-    support = constraints.positive_definite
+    support: Constraint = constraints.positive_definite
     has_rsample = True
     _mean_carrier_measure = 0
 
@@ -70,7 +75,7 @@ class Wishart(CovarianceForms, ExponentialFamily):
         batch = matrix.shape[:-2]
         if isinstance(df, Tensor):
             batch = Size(evergrad.broadcast_shapes(batch, df.shape))
-            self.df = df.expand(batch)
+            self.df: Tensor = df.expand(batch)
         else:
             self.df = evergrad.tensor(df, dtype=matrix.dtype)
         self._check_df(matrix.shape[-1])

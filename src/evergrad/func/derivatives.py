@@ -143,7 +143,18 @@ class _Recorded:
 def value_and_grad(
     func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives ``(value, gradient)``, or ``((value, aux), gradient)``."""
+    """A function that gives ``(value, gradient)``, or ``((value, aux), gradient)``.
+
+    Args:
+        func: the function
+        argnums: the argument, or arguments, to differentiate by; default 0
+        has_aux: whether it returns a pair whose second part is passed on; default ``False``
+
+    PyTorch has :func:`grad_and_value` only; the order here is JAX's.
+
+    >>> eg.func.value_and_grad(lambda x: x**3)(eg.tensor(2.0))
+    (tensor(8.), tensor(12.))
+    """
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         grads, value = grad_and_value(func, argnums, has_aux)(*args, **kwargs)
@@ -155,7 +166,16 @@ def value_and_grad(
 def grad_and_value(
     func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives ``(gradient, value)``, or ``(gradient, (value, aux))``."""
+    """A function that gives ``(gradient, value)``, or ``(gradient, (value, aux))``.
+
+    Args:
+        func: the function
+        argnums: the argument, or arguments, to differentiate by; default 0
+        has_aux: whether it returns a pair whose second part is passed on; default ``False``
+
+    >>> eg.func.grad_and_value(lambda x: x**3)(eg.tensor(2.0))
+    (tensor(12.), tensor(8.))
+    """
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         call = _Recorded(func, argnums, has_aux, args, kwargs)
@@ -177,7 +197,18 @@ def grad_and_value(
 def grad(
     func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the gradient of ``func``, which returns a single number."""
+    """A function that gives the gradient of ``func``, which returns a single number.
+
+    Args:
+        func: the function
+        argnums: the argument, or arguments, to differentiate by; default 0
+        has_aux: whether it returns a pair whose second part is passed on; default ``False``
+
+    >>> eg.func.grad(lambda x: x**3)(eg.tensor(2.0))
+    tensor(12.)
+    >>> eg.func.grad(eg.func.grad(lambda x: x**3))(eg.tensor(2.0))
+    tensor(12.)
+    """
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         grads, value = grad_and_value(func, argnums, has_aux)(*args, **kwargs)
@@ -188,7 +219,17 @@ def grad(
 
 @provides("vjp")
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """``(output, vjp_fn)``: ``vjp_fn`` maps cotangents of the output to those of the inputs."""
+    """``(output, vjp_fn)``: ``vjp_fn`` maps cotangents of the output to those of the inputs.
+
+    Args:
+        func: the function
+        primals: its arguments
+        has_aux: whether it returns a pair whose second part is passed on; default ``False``
+
+    >>> value, pull = eg.func.vjp(lambda x: x * x, eg.tensor([1.0, 2.0]))
+    >>> pull(eg.ones(2))
+    (tensor([2., 4.]),)
+    """
     call = _Recorded(func, tuple(range(len(primals))), has_aux, primals, {})
     output = call.released(tree_unflatten(call.outputs, call.out_spec))
 
@@ -217,7 +258,18 @@ def jvp(
     func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False,
     has_aux: bool = False,
 ) -> Any:  # fmt: skip
-    """``(output, tangent)``: the derivative of ``func`` at ``primals`` in a direction."""
+    """``(output, tangent)``: the derivative of ``func`` at ``primals`` in a direction.
+
+    Args:
+        func: the function
+        primals: its arguments
+        tangents: the direction, one tensor for each
+        strict: accepted
+        has_aux: whether it returns a pair whose second part is passed on; default ``False``
+
+    >>> eg.func.jvp(lambda x: x * x, (eg.tensor([1.0, 2.0]),), (eg.ones(2),))
+    (tensor([1., 4.]), tensor([2., 4.]))
+    """
     points, spec = tree_flatten(tuple(primals))
     directions, other = tree_flatten(tuple(tangents))
     if spec != other:
@@ -254,6 +306,14 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     """``(output, jvp_fn)``: the function's value, and its derivative there as a function.
 
     What depends on the primals alone is computed once, here.
+
+    Args:
+        func: the function
+        primals: its arguments
+
+    >>> value, derivative = eg.func.linearize(lambda x: x * x, eg.tensor([1.0, 2.0]))
+    >>> derivative(eg.tensor([1.0, 0.0]))
+    tensor([2., 0.])
     """
     points, spec = tree_flatten(tuple(primals))
 
@@ -309,7 +369,18 @@ def jacrev(
     func: Callable[..., Any], argnums: ArgNums = 0, *, has_aux: bool = False,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
-    """The Jacobian by reverse mode: one backward pass for each number in the output."""
+    """The Jacobian by reverse mode: one backward pass for each number in the output.
+
+    Args:
+        func: the function
+        argnums: the argument, or arguments, to differentiate by; default 0
+        has_aux: whether it returns a pair whose second part is passed on; default ``False``
+        chunk_size: how many rows at once; default all
+
+    >>> eg.func.jacrev(lambda x: x * x)(eg.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
+    """
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         call = _Recorded(func, argnums, has_aux, args, kwargs)
@@ -334,7 +405,18 @@ def jacfwd(
     func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False, *,
     randomness: str = "error",
 ) -> Callable[..., Any]:  # fmt: skip
-    """The Jacobian by forward mode: one pass for each number in the input."""
+    """The Jacobian by forward mode: one pass for each number in the input.
+
+    Args:
+        func: the function
+        argnums: the argument, or arguments, to differentiate by; default 0
+        has_aux: whether it returns a pair whose second part is passed on; default ``False``
+        randomness: ``"error"`` (default), ``"same"`` or ``"different"`` draws in each pass
+
+    >>> eg.func.jacfwd(lambda x: x * x)(eg.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
+    """
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
@@ -375,5 +457,14 @@ def jacfwd(
 
 
 def hessian(func: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
-    """The matrix of second derivatives: forward over reverse."""
+    """The matrix of second derivatives: forward over reverse.
+
+    Args:
+        func: the function
+        argnums: the argument, or arguments, to differentiate by; default 0
+
+    >>> eg.func.hessian(lambda x: (x**3).sum())(eg.tensor([1.0, 2.0]))
+    tensor([[ 6.,  0.],
+            [ 0., 12.]])
+    """
     return jacfwd(jacrev(func, argnums), argnums)

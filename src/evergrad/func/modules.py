@@ -32,6 +32,13 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
 
     PyTorch rewrites a function so that its transforms and compilers meet no mutation; here a
     traced write is an equation already, so results and gradients are those of ``func``.
+
+    Args:
+        func: the function
+        remove: accepted
+
+    >>> eg.func.functionalize(lambda x: x.clone().add_(1))(eg.zeros(2))
+    tensor([1., 1.])
     """
     if remove not in ("mutations", "mutations_and_views"):
         raise RuntimeError(
@@ -47,7 +54,15 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
 
 
 def replace_all_batch_norm_modules_(root: Any) -> Any:
-    """Let every batch normalization below use the statistics of its batch only, in place."""
+    """Let every batch normalization below use the statistics of its batch only, in place.
+
+    Args:
+        root: a module; it is returned
+
+    >>> model = eg.func.replace_all_batch_norm_modules_(nn.Sequential(nn.BatchNorm1d(2)))
+    >>> model[0].running_mean is None
+    True
+    """
     for module in root.modules():
         if hasattr(module, "running_mean") and hasattr(module, "track_running_stats"):
             module.running_mean = module.running_var = module.num_batches_tracked = None
@@ -64,7 +79,20 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """Call a module with other parameters and buffers; the module itself stays as it is."""
+    """Call a module with other parameters and buffers; the module itself stays as it is.
+
+    Args:
+        module: the module
+        parameter_and_buffer_dicts: tensors by name, one dictionary or several
+        args: arguments of the call, a tuple or one
+        kwargs: keyword arguments of the call
+        tie_weights: whether tied parameters follow; default ``True``
+        strict: whether all names must be there; default ``False``
+
+    >>> layer, given = nn.Linear(1, 1), {"weight": eg.tensor([[2.0]]), "bias": eg.ones(1)}
+    >>> eg.func.functional_call(layer, given, eg.ones(1))
+    tensor([3.])
+    """
     given: dict[str, Tensor] = {}
     dicts = parameter_and_buffer_dicts
     for entry in (dicts,) if isinstance(dicts, dict) else dicts:
@@ -101,7 +129,15 @@ def _tied(module: Any, given: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parameters and buffers of equal models, stacked, for ``vmap`` over an ensemble."""
+    """The parameters and buffers of equal models, stacked, for ``vmap`` over an ensemble.
+
+    Args:
+        models: modules of one structure
+
+    >>> params, buffers = eg.func.stack_module_state([nn.Linear(2, 3) for _ in range(4)])
+    >>> params["weight"].shape
+    evergrad.Size([4, 3, 2])
+    """
     if not models:
         raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
     if len({type(m) for m in models}) > 1:

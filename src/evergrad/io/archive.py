@@ -156,7 +156,7 @@ class Archive:
     def __init__(self, source: Source) -> None:
         self._source = source
         directory = self._find_directory()
-        self.entries = self._read_directory(directory)
+        self.entries: dict[str, Entry] = self._read_directory(directory)
         self._headers = sorted(entry.header for entry in self.entries.values())
         self._headers.append(directory.offset)
         if len(set(self._headers)) != len(self._headers) or max(self._headers) != directory.offset:

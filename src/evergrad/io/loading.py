@@ -302,6 +302,13 @@ def load(
     A file can have tensors and plain containers made, nothing else. ``weights_only=False`` adds
     classes of evergrad and common plain objects; ``evergrad.serialization.safe_globals([...])``
     adds classes and functions of yours. With ``mmap`` tensors are read when they are used.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> eg.save({"x": eg.ones(2)}, file)
+    >>> _ = file.seek(0)
+    >>> eg.load(file)
+    {'x': tensor([1., 1.])}
     """
     weights_only = _weights_only(weights_only, pickle_module)
     if pickle_load_args and weights_only:

@@ -367,6 +367,13 @@ def save(
 
     A path either has the former file or the whole new one, whatever happens. Tensors that share
     memory still do when they are loaded; of a storage only what they see is written.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> eg.save(nn.Linear(2, 1).state_dict(), file)
+    >>> _ = file.seek(0)
+    >>> sorted(eg.load(file))
+    ['bias', 'weight']
     """
     if not is_path(f) and not hasattr(f, "write"):
         raise AttributeError(

@@ -77,7 +77,7 @@ class StorageKind:
     __slots__ = ("element", "name")
 
     def __init__(self, name: str, element: ElementType) -> None:
-        self.name = name
+        self.name: str = name
         self.element: ElementType = element
 
     def __repr__(self) -> str:
@@ -121,7 +121,7 @@ class FileStorage:
         swapped: bool = False,
         filled: bool = True,
     ) -> None:
-        self.raw = raw
+        self.raw: Array = raw
         self._untyped = kind is UNTYPED
         self._element = kind.element
         self._filled = filled

@@ -39,7 +39,7 @@ class Stream:
 
     def __init__(self, file: Any, left: int) -> None:
         self._file = file
-        self.left = left
+        self.left: int = left
 
     def read(self, count: int) -> bytes:
         if count > self.left:

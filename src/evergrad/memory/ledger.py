@@ -68,8 +68,8 @@ class Ledger:
     __slots__ = ("by_category", "count", "live", "observer", "peak", "pooled")
 
     def __init__(self) -> None:
-        self.live = 0
-        self.peak = 0
+        self.live: int = 0
+        self.peak: int = 0
         self.pooled: int = 0
         self.count: int = 0
         # OTHER is the remainder of the named categories, so that the common case costs nothing.

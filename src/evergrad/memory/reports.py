@@ -19,7 +19,13 @@ _html_page: ExtensionPoint[[Tracker | None], str] = ExtensionPoint("memory_page"
 
 
 def stats() -> dict[str, Any]:
-    """Live, peak and pooled bytes, the number of live buffers, and live bytes by category."""
+    """Live, peak and pooled bytes, the number of live buffers, and live bytes by category.
+
+    >>> before = eg.memory.stats()["live"]
+    >>> x = eg.ones(1000)
+    >>> eg.memory.stats()["live"] - before
+    4000
+    """
     return {
         "live": LEDGER.live,
         "peak": LEDGER.peak,
@@ -30,7 +36,13 @@ def stats() -> dict[str, Any]:
 
 
 def reset_peak() -> None:
-    """Restart the peak from the present live bytes."""
+    """Restart the peak from the present live bytes.
+
+    >>> eg.memory.reset_peak()
+    >>> stats = eg.memory.stats()
+    >>> stats["peak"] == stats["live"]
+    True
+    """
     LEDGER.peak = LEDGER.live
 
 
@@ -81,6 +93,13 @@ def report(format: str = "text", *, tracker: Tracker | None = None) -> str:
 
     With a tracker (by default the running one) also its peak, its timeline, and the allocations by
     op and line; without one, the live buffers.
+
+    Args:
+        format: ``"text"`` (default), ``"json"`` or ``"html"``
+        tracker: what is reported besides; default the one that is recording
+
+    >>> "live" in eg.memory.report()
+    True
     """
     tracker = active_tracker() if tracker is None else tracker
     if format == "text":

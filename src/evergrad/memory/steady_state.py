@@ -14,7 +14,13 @@ Holdings = dict[tuple[Origin, str], tuple[int, int]]
 
 
 class Steady:
-    """Compares live bytes between steps; see :func:`steady`."""
+    """Compares live bytes between steps; see :func:`steady`.
+
+    >>> with eg.memory.steady() as steps:
+    ...     for _ in range(3):
+    ...         y = eg.ones(3).sum()
+    ...         steps.step()
+    """
 
     def __init__(self, items: Iterable[Any] | None = None, *, warmup: int = 1) -> None:
         if warmup < 1:
@@ -100,5 +106,8 @@ def steady(items: Iterable[Any] | None = None, *, warmup: int = 1) -> Steady:
     batch in memory.steady(batches):``. The first ``warmup`` steps (which allocate gradients and
     optimizer state) are not compared; from then on each step must end with exactly the live bytes
     of the one before. The error lists what stayed: bytes, op and allocation site.
+
+    >>> for _ in eg.memory.steady(range(3)):
+    ...     x = eg.ones(10).sum()
     """
     return Steady(items, warmup=warmup)

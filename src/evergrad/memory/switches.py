@@ -65,6 +65,16 @@ class limit:  # noqa: N801 - used like a function
     """Limit the live bytes to ``nbytes``: an allocation beyond raises ``MemoryError``.
 
     ``limit(None)`` removes the limit. Memory inside a single NumPy call is not counted.
+
+    Args:
+        nbytes: the limit, or ``None``
+
+    >>> with eg.memory.limit(eg.memory.stats()["live"] + 1000):
+    ...     try:
+    ...         eg.ones(1000)
+    ...     except MemoryError:
+    ...         print("too much")
+    too much
     """
 
     def __init__(self, nbytes: int | None) -> None:
@@ -85,6 +95,13 @@ class poison:  # noqa: N801 - used like a function
 
     Results of ops then all come from the pool, small ones too. Slow, and meant for tests; the
     environment variable ``EVERGRAD_POISON=1`` does it from the start.
+
+    Args:
+        mode: default ``True``
+
+    >>> with eg.memory.poison():
+    ...     eg.ones(2) + 1
+    tensor([2., 2.])
     """
 
     def __init__(self, mode: bool = True) -> None:

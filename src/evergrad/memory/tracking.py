@@ -138,15 +138,21 @@ def _local(frame: FrameType, name: str) -> Any:
 
 
 class Allocation:
-    """One buffer: its size and type, its allocation site, and its lifetime (in seconds)."""
+    """One buffer: its size and type, its allocation site, and its lifetime (in seconds).
+
+    >>> with eg.memory.track() as tracker:
+    ...     x = eg.ones(1000)
+    >>> tracker.top(1)[0].nbytes
+    4000
+    """
 
     __slots__ = ("_category", "_storage", "born", "died", "nbytes", "origin", "type")
 
     def __init__(
         self, nbytes: int, origin: Origin, type: str = "", born: float = 0.0, storage: Any = None
     ) -> None:
-        self.nbytes = nbytes
-        self.origin = origin
+        self.nbytes: int = nbytes
+        self.origin: Origin = origin
         self.type: str = type
         self.born: float = born
         self.died: float | None = None
@@ -156,6 +162,7 @@ class Allocation:
 
     @property
     def op(self) -> str:
+        """The op that allocated it."""
         return self.origin.op
 
     @property
@@ -165,10 +172,12 @@ class Allocation:
 
     @property
     def category(self) -> str:
+        """What it is for."""
         storage = None if self._storage is None or self.died is not None else self._storage()
         return CATEGORIES[self._category if storage is None else storage.category]
 
     def end(self, category: int, died: float) -> None:
+        """Note that it was released."""
         self._category = category
         self.died = died
 
@@ -217,7 +226,13 @@ class Census:
 class Event(NamedTuple):
     """One change. ``kind`` is ``alloc`` or ``free`` (a storage), ``hold`` (more or less memory of
     pending cotangents) or ``scratch`` (memory that a vjp used while it ran, released already).
-    ``live`` includes that scratch."""
+    ``live`` includes that scratch.
+
+    >>> with eg.memory.track() as tracker:
+    ...     x = eg.ones(1000)
+    >>> tracker.timeline[0].kind, tracker.timeline[0].nbytes
+    ('alloc', 4000)
+    """
 
     seconds: float
     kind: str
@@ -228,7 +243,13 @@ class Event(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """The memory of one op or line: bytes live at the peak, bytes and buffers allocated in all."""
+    """The memory of one op or line: bytes live at the peak, bytes and buffers allocated in all.
+
+    >>> with eg.memory.track() as tracker:
+    ...     x = eg.ones(1000)
+    >>> list(tracker.by_op().values())[0].allocated
+    4000
+    """
 
     at_peak: int
     allocated: int
@@ -236,12 +257,18 @@ class Usage(NamedTuple):
 
 
 class Tracker(Census):
-    """Records every allocation and release of all threads inside its ``with`` block."""
+    """Records every allocation and release of all threads inside its ``with`` block.
+
+    >>> with eg.memory.track() as tracker:
+    ...     x = eg.ones(1000)
+    >>> len(tracker.timeline) > 0, len(tracker.top(3)) > 0
+    (True, True)
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.timeline: list[Event] = []
-        self.live_at_start = LEDGER.live
+        self.live_at_start: int = LEDGER.live
 
     def __enter__(self) -> Tracker:
         self._start = time.perf_counter()
@@ -258,12 +285,14 @@ class Tracker(Census):
     # -- recording --------------------------------------------------------------------------
 
     def allocated(self, storage: Any) -> None:
+        """Note an allocation."""
         live = LEDGER.live
         source = origin(sys._getframe(1))
         made = self._enter(storage, source)
         self.timeline.append(Event(made.born, "alloc", made.nbytes, live, source, made))
 
     def freed(self, storage: Any) -> None:
+        """Note a release."""
         live = LEDGER.live
         gone = self._leave(storage)
         source = _BEFORE if gone is None else gone.origin
@@ -355,5 +384,11 @@ def _bytes_by(key: Callable[[Origin], str], entries: Iterable[Allocation]) -> di
 
 
 def track() -> Tracker:
-    """``with memory.track() as tracker: ...``: record every allocation and every release."""
+    """``with memory.track() as tracker: ...``: record every allocation and every release.
+
+    >>> with eg.memory.track() as tracker:
+    ...     x = eg.ones(1000)
+    >>> tracker.peak >= 4000
+    True
+    """
     return Tracker()

@@ -16,8 +16,8 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
+        self.qkv: nn.Linear = nn.Linear(width, 3 * width)
+        self.out: nn.Linear = nn.Linear(width, width)
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:  # (B, T, C)
         B, T, C = x.shape
@@ -34,8 +34,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.widen = nn.Linear(width, 4 * width)
-        self.out = nn.Linear(4 * width, width)
+        self.widen: nn.Linear = nn.Linear(width, 4 * width)
+        self.out: nn.Linear = nn.Linear(4 * width, width)
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:  # (B, T, C)
         return self.out(F.gelu(self.widen(x)))

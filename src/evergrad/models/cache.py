@@ -51,9 +51,9 @@ class Segments:
     def __init__(self, numbers: eg.Tensor, layers: int) -> None:
         same = numbers[:, :, None] == numbers[:, None]  # (B, T, T)
         before = eg.arange(numbers.shape[1])
-        self.seen = (same & (before[:, None] >= before))[:, None]  # (B, 1, T, T)
-        self.places = self.seen[:, 0].sum(-1) - 1  # (B, T)
-        self.layers = [self] * layers
+        self.seen: eg.Tensor = (same & (before[:, None] >= before))[:, None]  # (B, 1, T, T)
+        self.places: eg.Tensor = self.seen[:, 0].sum(-1) - 1  # (B, T)
+        self.layers: list[Segments] = [self] * layers
 
     def positions(self, length: int) -> eg.Tensor:
         return self.places
@@ -72,9 +72,9 @@ class LayerCache:
     """What one layer keeps: (1, nkv, context, hs), twice."""
 
     def __init__(self, heads: int, context: int, head_size: int, dtype: eg.dtype) -> None:
-        self.keys = eg.zeros(1, heads, context, head_size, dtype=dtype)
-        self.values = eg.zeros(1, heads, context, head_size, dtype=dtype)
-        self.places = eg.arange(context)
+        self.keys: eg.Tensor = eg.zeros(1, heads, context, head_size, dtype=dtype)
+        self.values: eg.Tensor = eg.zeros(1, heads, context, head_size, dtype=dtype)
+        self.places: eg.Tensor = eg.arange(context)
 
     def begin(self, k: eg.Tensor, v: eg.Tensor) -> None:
         """Keep those of a whole sequence, (1, nkv, T, hs), from the first place on."""
@@ -111,8 +111,10 @@ class Cache:
     def __init__(
         self, layers: int, heads: int, context: int, head_size: int, dtype: eg.dtype
     ) -> None:
-        self.layers = [LayerCache(heads, context, head_size, dtype) for _ in range(layers)]
-        self.position = eg.zeros(1, dtype=eg.int64)
+        self.layers: list[LayerCache] = [
+            LayerCache(heads, context, head_size, dtype) for _ in range(layers)
+        ]
+        self.position: eg.Tensor = eg.zeros(1, dtype=eg.int64)
         self.limit = context
 
     def reset(self) -> None:

@@ -103,9 +103,16 @@ class Flow(Process):
     """Flow matching: straight lines from noise (time 0) to pictures (time 1).
 
     The model predicts the velocity, picture - noise, of the line that leads through a point.
+
+    Args:
+        unlabelled: share of examples without a label, for guidance; default 0.1
+
+    >>> model = eg.models.DiT(eg.models.DiTConfig(size=8, layers=1, width=16))
+    >>> eg.models.Flow().loss(model, eg.zeros(2, 3, 8, 8), eg.tensor([1, 2])).shape
+    evergrad.Size([])
     """
 
-    samplers = ("euler",)
+    samplers: ClassVar[tuple[str, ...]] = ("euler",)
 
     def loss(
         self, model: Any, images: eg.Tensor, labels: eg.Tensor, generator: Any = None
@@ -134,9 +141,17 @@ class DDPM(Process):
 
     After step ``t`` a picture is ``sqrt(kept[t]) * picture + sqrt(1 - kept[t]) * noise``. The model
     is told ``t / noise_steps``. The sampler ``ddim`` draws no more noise on the way, ``ddpm`` does.
+
+    Args:
+        noise_steps: default 1000
+        unlabelled: share of examples without a label, for guidance; default 0.1
+
+    >>> model = eg.models.DiT(eg.models.DiTConfig(size=8, layers=1, width=16))
+    >>> eg.models.DDPM(10).loss(model, eg.zeros(2, 3, 8, 8), eg.tensor([1, 2])).shape
+    evergrad.Size([])
     """
 
-    samplers = ("ddim", "ddpm")
+    samplers: ClassVar[tuple[str, ...]] = ("ddim", "ddpm")
 
     def __init__(self, noise_steps: int = 1000, unlabelled: float = 0.1) -> None:
         super().__init__(unlabelled)
@@ -145,7 +160,7 @@ class DDPM(Process):
         # As much noise in all as Ho et al. (2020) add in 1,000 steps of 0.0001 to 0.02.
         scale = 1000 / noise_steps
         added = eg.linspace(1e-4 * scale, 0.02 * scale, noise_steps, dtype=eg.float64)
-        self.kept = (1 - added.clamp(max=0.999)).cumprod(0).float()  # (noise_steps)
+        self.kept: eg.Tensor = (1 - added.clamp(max=0.999)).cumprod(0).float()  # (noise_steps)
 
     def loss(
         self, model: Any, images: eg.Tensor, labels: eg.Tensor, generator: Any = None

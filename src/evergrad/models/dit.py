@@ -20,7 +20,11 @@ from evergrad.nn import functional as F
 
 @dataclass(frozen=True)
 class DiTConfig:
-    """The sizes of a DiT and the pictures it makes."""
+    """The sizes of a DiT and the pictures it makes.
+
+    >>> eg.models.DiTConfig(patch=4).size
+    16
+    """
 
     size: int = 16  # height and width of a picture
     channels: int = 3
@@ -58,7 +62,7 @@ class Modulation(nn.Module):
     def __init__(self, width: int, count: int) -> None:
         super().__init__()
         self.count = count
-        self.linear = nn.Linear(width, count * width)
+        self.linear: nn.Linear = nn.Linear(width, count * width)
 
     def forward(self, condition: eg.Tensor) -> tuple[eg.Tensor, ...]:  # (B, C)
         parts = self.linear(F.silu(condition))[:, None]  # (B, 1, count * C)
@@ -68,9 +72,9 @@ class Modulation(nn.Module):
 class Block(nn.Module):
     def __init__(self, config: DiTConfig) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(config.width, elementwise_affine=False)
+        self.norm1: nn.LayerNorm = nn.LayerNorm(config.width, elementwise_affine=False)
         self.attention: SelfAttention = SelfAttention(config.width, config.heads)
-        self.norm2 = nn.LayerNorm(config.width, elementwise_affine=False)
+        self.norm2: nn.LayerNorm = nn.LayerNorm(config.width, elementwise_affine=False)
         self.feed_forward: FeedForward = FeedForward(config.width)
         self.modulation: Modulation = Modulation(config.width, 6)
 
@@ -81,7 +85,12 @@ class Block(nn.Module):
 
 
 class DiT(Model):
-    """Patches, blocks under a condition, and patches again: noise or velocity of each pixel."""
+    """Patches, blocks under a condition, and patches again: noise or velocity of each pixel.
+
+    >>> model = eg.models.DiT(eg.models.DiTConfig(size=8, layers=1, width=16))
+    >>> model(eg.ones(2, 3, 8, 8), eg.ones(2), eg.tensor([1, 2])).shape
+    evergrad.Size([2, 3, 8, 8])
+    """
 
     config_type = DiTConfig
     config: DiTConfig
@@ -89,17 +98,18 @@ class DiT(Model):
     def __init__(self, config: DiTConfig) -> None:
         super().__init__(config)
         C, P = config.width, config.patch
-        self.embed = nn.Conv2d(config.channels, C, P, stride=P)
+        self.embed: nn.Conv2d = nn.Conv2d(config.channels, C, P, stride=P)
         self.register_buffer("places", places(config.size // P, C), persistent=False)
-        self.time = nn.Sequential(nn.Linear(C, C), nn.SiLU(), nn.Linear(C, C))
-        self.labels = nn.Embedding(config.classes + 1, C)  # the last: of no class
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.norm = nn.LayerNorm(C, elementwise_affine=False)
-        self.modulation = Modulation(C, 2)
-        self.head = nn.Linear(C, P * P * config.channels)
+        self.time: nn.Sequential = nn.Sequential(nn.Linear(C, C), nn.SiLU(), nn.Linear(C, C))
+        self.labels: nn.Embedding = nn.Embedding(config.classes + 1, C)  # the last: of no class
+        self.blocks: nn.ModuleList = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm: nn.LayerNorm = nn.LayerNorm(C, elementwise_affine=False)
+        self.modulation: Modulation = Modulation(C, 2)
+        self.head: nn.Linear = nn.Linear(C, P * P * config.channels)
         self.initialise()
 
     def initialise(self) -> None:
+        """Draw the weights."""
         for name, parameter in self.named_parameters():
             is_zero = name.endswith("bias") or "modulation" in name or name.startswith("head")
             if is_zero:
@@ -131,6 +141,7 @@ class DiT(Model):
         return self.unpatchify(x)
 
     def unpatchify(self, x: eg.Tensor) -> eg.Tensor:  # (B, T, channels * P * P)
+        """Patches back to pictures."""
         side = self.config.size // self.config.patch
         x = x.transpose(1, 2).unflatten(2, (side, side))  # (B, channels * P * P, side, side)
         return F.pixel_shuffle(x, self.config.patch)  # (B, channels, size, size)

@@ -34,7 +34,11 @@ Rotation = tuple[eg.Tensor, eg.Tensor]
 
 @dataclass(frozen=True)
 class FluxConfig:
-    """The sizes of the transformer, under the names that ``diffusers`` gives them."""
+    """The sizes of the transformer, under the names that ``diffusers`` gives them.
+
+    >>> eg.models.FluxConfig().num_layers
+    19
+    """
 
     in_channels: int = 64  # of one packed latent
     num_layers: int = 19  # double-stream blocks
@@ -60,6 +64,7 @@ class FluxConfig:
 
     @property
     def width(self) -> int:
+        """The features: heads times their size."""
         return self.num_attention_heads * self.attention_head_dim
 
 
@@ -99,8 +104,8 @@ class Embedder(nn.Module):
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()
-        self.linear_1 = nn.Linear(before, after)
-        self.linear_2 = nn.Linear(after, after)
+        self.linear_1: nn.Linear = nn.Linear(before, after)
+        self.linear_2: nn.Linear = nn.Linear(after, after)
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:
         return self.linear_2(F.silu(self.linear_1(x)))
@@ -131,7 +136,7 @@ class Modulation(nn.Module):
     def __init__(self, width: int, count: int) -> None:
         super().__init__()
         self.count = count
-        self.linear = nn.Linear(width, count * width)
+        self.linear: nn.Linear = nn.Linear(width, count * width)
 
     def forward(self, condition: eg.Tensor) -> tuple[eg.Tensor, ...]:  # (B, C)
         return self.linear(F.silu(condition))[:, None].chunk(self.count, dim=2)  # (B, 1, C) each
@@ -144,6 +149,15 @@ def modulated(x: eg.Tensor, shift: eg.Tensor, scale: eg.Tensor) -> eg.Tensor:
 class Attention(nn.Module):
     """Attention of the picture, and of the text if it has weights of its own."""
 
+    add_v_proj: nn.Linear
+    add_k_proj: nn.Linear
+    add_q_proj: nn.Linear
+    to_v: nn.Linear
+    to_k: nn.Linear
+    to_q: nn.Linear
+    norm_k: nn.RMSNorm
+    norm_q: nn.RMSNorm
+
     def __init__(self, config: FluxConfig, is_joint: bool) -> None:
         super().__init__()
         C, size = config.width, config.attention_head_dim
@@ -151,11 +165,11 @@ class Attention(nn.Module):
         self.norm_q, self.norm_k = nn.RMSNorm(size, eps=_EPS), nn.RMSNorm(size, eps=_EPS)
         self.to_q, self.to_k, self.to_v = (nn.Linear(C, C) for _ in range(3))
         if is_joint:
-            self.to_out = nn.ModuleList([nn.Linear(C, C)])
-            self.norm_added_q = nn.RMSNorm(size, eps=_EPS)
-            self.norm_added_k = nn.RMSNorm(size, eps=_EPS)
+            self.to_out: nn.ModuleList = nn.ModuleList([nn.Linear(C, C)])
+            self.norm_added_q: nn.RMSNorm = nn.RMSNorm(size, eps=_EPS)
+            self.norm_added_k: nn.RMSNorm = nn.RMSNorm(size, eps=_EPS)
             self.add_q_proj, self.add_k_proj, self.add_v_proj = (nn.Linear(C, C) for _ in range(3))
-            self.to_add_out = nn.Linear(C, C)
+            self.to_add_out: nn.Linear = nn.Linear(C, C)
 
     def picture(self, x: eg.Tensor) -> tuple[eg.Tensor, ...]:  # (B, T, C) -> (B, T, nh, hs)
         q, k, v = (m(x).unflatten(-1, (-1, self.size)) for m in (self.to_q, self.to_k, self.to_v))
@@ -181,7 +195,7 @@ class Attention(nn.Module):
 class Widen(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.proj = nn.Linear(width, 4 * width)
+        self.proj: nn.Linear = nn.Linear(width, 4 * width)
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:
         return F.gelu(self.proj(x), approximate="tanh")
@@ -190,7 +204,9 @@ class Widen(nn.Module):
 class FeedForward(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.net = nn.Sequential(Widen(width), nn.Identity(), nn.Linear(4 * width, width))
+        self.net: nn.Sequential = nn.Sequential(
+            Widen(width), nn.Identity(), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:
         return self.net(x)
@@ -198,6 +214,11 @@ class FeedForward(nn.Module):
 
 class DoubleBlock(nn.Module):
     """Text and picture with weights of their own and one attention."""
+
+    ff_context: FeedForward
+    ff: FeedForward
+    norm1_context: Modulation
+    norm1: Modulation
 
     def __init__(self, config: FluxConfig) -> None:
         super().__init__()
@@ -227,9 +248,9 @@ class SingleBlock(nn.Module):
         super().__init__()
         C = config.width
         self.norm: Modulation = Modulation(C, 3)
-        self.proj_mlp = nn.Linear(C, 4 * C)
-        self.proj_out = nn.Linear(5 * C, C)
-        self.attn = Attention(config, is_joint=False)
+        self.proj_mlp: nn.Linear = nn.Linear(C, 4 * C)
+        self.proj_out: nn.Linear = nn.Linear(5 * C, C)
+        self.attn: Attention = Attention(config, is_joint=False)
 
     def forward(
         self, x: eg.Tensor, condition: eg.Tensor, by: Rotation
@@ -241,7 +262,15 @@ class SingleBlock(nn.Module):
 
 
 class Flux(Model):
-    """The velocity of packed latents under a text, at a time from 0 (picture) to 1 (noise)."""
+    """The velocity of packed latents under a text, at a time from 0 (picture) to 1 (noise).
+
+    >>> config = eg.models.FluxConfig(
+    ...     in_channels=4, num_layers=1, num_single_layers=1, attention_head_dim=16,
+    ...     num_attention_heads=2, axes_dims_rope=(4, 6, 6),
+    ... )
+    >>> type(eg.models.Flux(config)).__name__
+    'Flux'
+    """
 
     config_type = FluxConfig
     config: FluxConfig
@@ -250,16 +279,16 @@ class Flux(Model):
         super().__init__(config)
         C = config.width
         self.time_text_embed: Condition = Condition(config)
-        self.context_embedder = nn.Linear(config.joint_attention_dim, C)
-        self.x_embedder = nn.Linear(config.in_channels, C)
-        self.transformer_blocks = nn.ModuleList(
+        self.context_embedder: nn.Linear = nn.Linear(config.joint_attention_dim, C)
+        self.x_embedder: nn.Linear = nn.Linear(config.in_channels, C)
+        self.transformer_blocks: nn.ModuleList = nn.ModuleList(
             DoubleBlock(config) for _ in range(config.num_layers)
         )
-        self.single_transformer_blocks = nn.ModuleList(
+        self.single_transformer_blocks: nn.ModuleList = nn.ModuleList(
             SingleBlock(config) for _ in range(config.num_single_layers)
         )
         self.norm_out: Modulation = Modulation(C, 2)
-        self.proj_out = nn.Linear(C, config.in_channels)
+        self.proj_out: nn.Linear = nn.Linear(C, config.in_channels)
         self.initialise()
 
     def initialise(self) -> None:

@@ -29,9 +29,11 @@ class Decoder:
     ``compiled=False`` computes with the model as it stands.
     """
 
+    cache: Any
+
     def __init__(self, model: Any, compiled: bool = True) -> None:
         self.model = model
-        self.modules = list(model.modules())
+        self.modules: list[Any] = list(model.modules())
         self.cache = cache = model.new_cache()
         self.tokens: list[int] = []  # those that the cache has seen
 

@@ -31,7 +31,11 @@ from evergrad.nn import functional as F
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """The sizes and the variant of a GPT."""
+    """The sizes and the variant of a GPT.
+
+    >>> eg.models.GPTConfig(width=64, heads=4).context
+    64
+    """
 
     vocabulary: int = 256
     context: int = 64  # the longest sequence it can look at
@@ -74,10 +78,12 @@ class GPTConfig:
 
     @property
     def shared_heads(self) -> int:
+        """The heads of keys and values."""
         return self.heads if self.kv_heads is None else self.kv_heads
 
     @property
     def head_size(self) -> int:
+        """The features of a head."""
         return self.width // self.heads if self.head_width is None else self.head_width
 
     @property
@@ -138,9 +144,11 @@ class Attention(nn.Module):
         self.config = config
         joint = (config.heads + 2 * config.shared_heads) * config.head_size
         has_bias = config.bias if config.qkv_bias is None else config.qkv_bias
-        self.qkv = nn.Linear(config.width, joint, bias=has_bias)
-        self.out = nn.Linear(config.heads * config.head_size, config.width, bias=config.bias)
-        self.drop = nn.Dropout(config.dropout)
+        self.qkv: nn.Linear = nn.Linear(config.width, joint, bias=has_bias)
+        self.out: nn.Linear = nn.Linear(
+            config.heads * config.head_size, config.width, bias=config.bias
+        )
+        self.drop: nn.Dropout = nn.Dropout(config.dropout)
         self.rotary: Rotary | None = Rotary(config) if config.positions == "rotary" else None
 
     def forward(
@@ -165,12 +173,14 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.widen = nn.Linear(config.width, config.hidden, bias=config.bias)
+        self.widen: nn.Linear = nn.Linear(config.width, config.hidden, bias=config.bias)
         gated = config.feed_forward == "swiglu"
         self.approximate: bool = config.feed_forward == "gelu_tanh"
-        self.gate = nn.Linear(config.width, config.hidden, bias=config.bias) if gated else None
-        self.out = nn.Linear(config.hidden, config.width, bias=config.bias)
-        self.drop = nn.Dropout(config.dropout)
+        self.gate: nn.Linear | None = (
+            nn.Linear(config.width, config.hidden, bias=config.bias) if gated else None
+        )
+        self.out: nn.Linear = nn.Linear(config.hidden, config.width, bias=config.bias)
+        self.drop: nn.Dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:  # (B, T, C)
         h = self.widen(x)  # (B, T, hidden)
@@ -183,9 +193,9 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.norm1 = make_norm(config)
+        self.norm1: nn.Module = make_norm(config)
         self.attention: Attention = Attention(config)
-        self.norm2 = make_norm(config)
+        self.norm2: nn.Module = make_norm(config)
         self.feed_forward: FeedForward = FeedForward(config)
 
     def forward(
@@ -196,20 +206,29 @@ class Block(nn.Module):
 
 
 class GPT(Model):
-    """Token embedding, blocks, norm, scores of the next token."""
+    """Token embedding, blocks, norm, scores of the next token.
+
+    >>> model = eg.models.GPT(eg.models.GPTConfig(vocabulary=10, context=8, layers=1, width=16))
+    >>> model(eg.zeros(2, 5, dtype=eg.int64)).shape
+    evergrad.Size([2, 5, 10])
+    """
 
     config_type = GPTConfig
     config: GPTConfig
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__(config)
-        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.tokens: nn.Embedding = nn.Embedding(config.vocabulary, config.width)
         learned = config.positions == "learned"
-        self.positions = nn.Embedding(config.context, config.width) if learned else None
-        self.drop = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.norm = make_norm(config)
-        self.head = None if config.tie else nn.Linear(config.width, config.vocabulary, bias=False)
+        self.positions: nn.Embedding | None = (
+            nn.Embedding(config.context, config.width) if learned else None
+        )
+        self.drop: nn.Dropout = nn.Dropout(config.dropout)
+        self.blocks: nn.ModuleList = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm: nn.Module = make_norm(config)
+        self.head: nn.Linear | None = (
+            None if config.tie else nn.Linear(config.width, config.vocabulary, bias=False)
+        )
         self.initialise()
 
     def initialise(self) -> None:
@@ -264,6 +283,7 @@ class GPT(Model):
         return self.norm(x)
 
     def scores(self, features: eg.Tensor) -> eg.Tensor:  # (..., C) -> (..., vocabulary)
+        """The scores of the next token, from features."""
         if self.head is not None:
             return self.head(features)
         return F.linear(features, self.tokens.weight)

@@ -15,7 +15,11 @@ from evergrad.nn import functional as F
 
 @dataclass(frozen=True)
 class LeNetConfig:
-    """The pictures LeNet-5 sorts."""
+    """The pictures LeNet-5 sorts.
+
+    >>> eg.models.LeNetConfig(classes=47).size
+    28
+    """
 
     classes: int = 10
     channels: int = 1
@@ -36,18 +40,23 @@ class LeNetConfig:
 
 
 class LeNet5(Model):
-    """Two convolutions, three linear layers."""
+    """Two convolutions, three linear layers.
+
+    >>> model = eg.models.LeNet5(eg.models.LeNetConfig())
+    >>> model(eg.ones(2, 1, 28, 28)).shape
+    evergrad.Size([2, 10])
+    """
 
     config_type = LeNetConfig
     config: LeNetConfig
 
     def __init__(self, config: LeNetConfig) -> None:
         super().__init__(config)
-        self.conv1 = nn.Conv2d(config.channels, 6, 5, padding=2)
-        self.conv2 = nn.Conv2d(6, 16, 5)
-        self.fc1 = nn.Linear(16 * config.last_size**2, 120)
-        self.fc2 = nn.Linear(120, 84)
-        self.fc3 = nn.Linear(84, config.classes)
+        self.conv1: nn.Conv2d = nn.Conv2d(config.channels, 6, 5, padding=2)
+        self.conv2: nn.Conv2d = nn.Conv2d(6, 16, 5)
+        self.fc1: nn.Linear = nn.Linear(16 * config.last_size**2, 120)
+        self.fc2: nn.Linear = nn.Linear(120, 84)
+        self.fc3: nn.Linear = nn.Linear(84, config.classes)
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:  # (B, channels, 28, 28)
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)  # (B, 6, 14, 14)

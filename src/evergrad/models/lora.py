@@ -31,7 +31,11 @@ _PREFIX = "base_model.model."
 
 @dataclass(frozen=True)
 class LoRAConfig:
-    """The size of an adapter and the layers it is for."""
+    """The size of an adapter and the layers it is for.
+
+    >>> eg.models.LoRAConfig(rank=4).alpha
+    16.0
+    """
 
     rank: int = 8
     alpha: float = 16.0
@@ -45,6 +49,7 @@ class LoRAConfig:
 
     @property
     def scale(self) -> float:
+        """The factor of the adapter: alpha / rank."""
         return self.alpha / self.rank
 
     def chooses(self, name: str) -> bool:
@@ -56,13 +61,20 @@ class LoRAConfig:
 class LoRALinear(nn.Linear):
     """A linear layer that is frozen, and the adapter that learns in its place."""
 
+    bias: nn.Parameter
+    weight: nn.Parameter
+
     def __init__(self, base: nn.Linear, config: LoRAConfig) -> None:
         super().__init__(base.in_features, base.out_features, bias=base.bias is not None)
         self.weight, self.bias = base.weight, base.bias
         self.scale: float = config.scale
         dtype = base.weight.dtype
-        self.lora_A = nn.Parameter(eg.empty(config.rank, base.in_features, dtype=dtype))
-        self.lora_B = nn.Parameter(eg.zeros(base.out_features, config.rank, dtype=dtype))
+        self.lora_A: nn.Parameter = nn.Parameter(
+            eg.empty(config.rank, base.in_features, dtype=dtype)
+        )
+        self.lora_B: nn.Parameter = nn.Parameter(
+            eg.zeros(base.out_features, config.rank, dtype=dtype)
+        )
         nn.init.kaiming_uniform_(self.lora_A, a=5**0.5)
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:  # (..., inputs) -> (..., outputs)
@@ -84,6 +96,15 @@ def add_lora(model: nn.Module, config: LoRAConfig) -> list[str]:
     ::
 
         add_lora(model, LoRAConfig(rank=4, targets=("qkv",)))
+
+    Args:
+        model: the model; it is changed
+        config: rank, scale and layers
+
+    >>> model = eg.models.GPT(eg.models.GPTConfig(vocabulary=10, layers=1, width=16))
+    >>> names = eg.models.add_lora(model, eg.models.LoRAConfig(rank=2))
+    >>> len(names)
+    4
     """
     chosen = [
         (name, layer)
@@ -108,7 +129,19 @@ def add_lora(model: nn.Module, config: LoRAConfig) -> list[str]:
 
 
 def merge_lora(model: nn.Module) -> None:
-    """Make plain layers of adapted ones, which compute the same; nothing is frozen any more."""
+    """Make plain layers of adapted ones, which compute the same; nothing is frozen any more.
+
+    Args:
+        model: a model that :func:`add_lora` has changed
+
+    >>> model = eg.models.GPT(eg.models.GPTConfig(vocabulary=10, layers=1, width=16))
+    >>> names = eg.models.add_lora(model, eg.models.LoRAConfig(rank=2))
+    >>> x = eg.zeros(1, 4, dtype=eg.int64)
+    >>> before = model(x)
+    >>> eg.models.merge_lora(model)
+    >>> eg.allclose(model(x), before, atol=1e-5)
+    True
+    """
     for name, layer in list(adapted_layers(model)):
         _replace(model, name, layer.merged())
     model.requires_grad_(True)

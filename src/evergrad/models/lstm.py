@@ -15,7 +15,11 @@ from evergrad.nn import functional as F
 
 @dataclass(frozen=True)
 class LSTMConfig:
-    """The sizes of an LSTM language model."""
+    """The sizes of an LSTM language model.
+
+    >>> eg.models.LSTMConfig(layers=3).width
+    128
+    """
 
     vocabulary: int = 256
     context: int = 64  # tokens it is trained to look back; it may read on for ever
@@ -35,8 +39,8 @@ class State:
     limit = None  # however long the sequence
 
     def __init__(self, config: LSTMConfig, dtype: eg.dtype) -> None:
-        self.hidden = eg.zeros(config.layers, 1, config.width, dtype=dtype)
-        self.cell = eg.zeros(config.layers, 1, config.width, dtype=dtype)
+        self.hidden: eg.Tensor = eg.zeros(config.layers, 1, config.width, dtype=dtype)
+        self.cell: eg.Tensor = eg.zeros(config.layers, 1, config.width, dtype=dtype)
 
     def reset(self) -> None:
         """Begin with another sequence."""
@@ -45,20 +49,28 @@ class State:
 
 
 class LSTMLanguageModel(Model):
-    """Token embedding, LSTM layers, scores of the next token."""
+    """Token embedding, LSTM layers, scores of the next token.
+
+    >>> config = eg.models.LSTMConfig(vocabulary=10, layers=1, width=16)
+    >>> tokens = eg.zeros(2, 5, dtype=eg.int64)
+    >>> eg.models.LSTMLanguageModel(config).loss(tokens, tokens).shape
+    evergrad.Size([])
+    """
 
     config_type = LSTMConfig
     config: LSTMConfig
 
     def __init__(self, config: LSTMConfig) -> None:
         super().__init__(config)
-        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.tokens: nn.Embedding = nn.Embedding(config.vocabulary, config.width)
         between = config.dropout if config.layers > 1 else 0.0
-        self.lstm = nn.LSTM(
+        self.lstm: nn.LSTM = nn.LSTM(
             config.width, config.width, config.layers, dropout=between, batch_first=True
         )
-        self.drop = nn.Dropout(config.dropout)
-        self.head = None if config.tie else nn.Linear(config.width, config.vocabulary, bias=False)
+        self.drop: nn.Dropout = nn.Dropout(config.dropout)
+        self.head: nn.Linear | None = (
+            None if config.tie else nn.Linear(config.width, config.vocabulary, bias=False)
+        )
         nn.init.normal_(self.tokens.weight, std=config.width**-0.5)
 
     def forward(

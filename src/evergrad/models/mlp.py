@@ -16,7 +16,11 @@ from evergrad.nn import functional as F
 
 @dataclass(frozen=True)
 class MLPConfig:
-    """The sizes of a perceptron."""
+    """The sizes of a perceptron.
+
+    >>> eg.models.MLPConfig(inputs=4).width
+    256
+    """
 
     inputs: int = 784  # numbers of one example, whatever their shape
     classes: int = 10
@@ -30,7 +34,12 @@ class MLPConfig:
 
 
 class MLP(Model):
-    """Hidden layers with rectifiers, then a score for each class."""
+    """Hidden layers with rectifiers, then a score for each class.
+
+    >>> model = eg.models.MLP(eg.models.MLPConfig(inputs=4, classes=3, width=8))
+    >>> model(eg.ones(2, 4)).shape
+    evergrad.Size([2, 3])
+    """
 
     config_type = MLPConfig
     config: MLPConfig
@@ -38,9 +47,11 @@ class MLP(Model):
     def __init__(self, config: MLPConfig) -> None:
         super().__init__(config)
         sizes = [config.inputs] + [config.width] * config.layers
-        self.hidden = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(sizes))
-        self.drop = nn.Dropout(config.dropout)
-        self.head = nn.Linear(config.width, config.classes)
+        self.hidden: nn.ModuleList = nn.ModuleList(
+            nn.Linear(before, after) for before, after in pairwise(sizes)
+        )
+        self.drop: nn.Dropout = nn.Dropout(config.dropout)
+        self.head: nn.Linear = nn.Linear(config.width, config.classes)
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:  # (B, ...)
         x = x.flatten(1)  # (B, inputs)

@@ -23,7 +23,11 @@ from evergrad.nn import functional as F
 
 @dataclass(frozen=True)
 class PainterConfig:
-    """The sizes of all three parts."""
+    """The sizes of all three parts.
+
+    >>> eg.models.PainterConfig(size=32).channels
+    32
+    """
 
     size: int = 16  # height and width of a picture
     latents: int = 4  # channels
@@ -44,6 +48,7 @@ class PainterConfig:
         require(self.channels % 8 == 0, f"channels is {self.channels}", "choose a multiple of 8")
 
     def flux(self) -> FluxConfig:
+        """The configuration of the transformer."""
         head = self.width // self.heads
         side = 3 * head // 8 // 2 * 2
         return FluxConfig(
@@ -56,6 +61,11 @@ class PainterConfig:
 
 class Residual(nn.Module):
     """Two convolutions with GroupNorm and SiLU, added to their input."""
+
+    conv2: nn.Conv2d
+    conv1: nn.Conv2d
+    norm2: nn.GroupNorm
+    norm1: nn.GroupNorm
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -73,12 +83,12 @@ class AutoEncoder(nn.Module):
     def __init__(self, config: PainterConfig) -> None:
         super().__init__()
         C, Z = config.channels, config.latents
-        self.encoder = nn.Sequential(
+        self.encoder: nn.Sequential = nn.Sequential(
             nn.Conv2d(3, C, 3, padding=1), Residual(C), nn.Conv2d(C, C, 3, stride=2, padding=1),
             Residual(C), nn.GroupNorm(8, C), nn.SiLU(), nn.Conv2d(C, Z, 3, padding=1),
             nn.GroupNorm(1, Z, affine=False),
         )  # fmt: skip
-        self.decoder = nn.Sequential(
+        self.decoder: nn.Sequential = nn.Sequential(
             nn.Conv2d(Z, C, 3, padding=1), Residual(C), nn.Upsample(scale_factor=2),
             nn.Conv2d(C, C, 3, padding=1), Residual(C), nn.GroupNorm(8, C), nn.SiLU(),
             nn.Conv2d(C, 3, 3, padding=1),
@@ -91,11 +101,15 @@ class AutoEncoder(nn.Module):
 class TextEncoder(nn.Module):
     """Words that look at each other, and their mean."""
 
+    norm: nn.LayerNorm
+    norm2: nn.LayerNorm
+    norm1: nn.LayerNorm
+
     def __init__(self, config: PainterConfig) -> None:
         super().__init__()
         C = config.width
-        self.words = nn.Embedding(config.words, C)
-        self.places = nn.Parameter(eg.empty(config.length, C))
+        self.words: nn.Embedding = nn.Embedding(config.words, C)
+        self.places: nn.Parameter = nn.Parameter(eg.empty(config.length, C))
         self.norm1, self.norm2, self.norm = (nn.LayerNorm(C) for _ in range(3))
         self.attention: SelfAttention = SelfAttention(C, config.heads)
         self.feed_forward: FeedForward = FeedForward(C)
@@ -110,7 +124,12 @@ class TextEncoder(nn.Module):
 
 
 class Painter(Model):
-    """All three parts, their loss, and how a picture is drawn."""
+    """All three parts, their loss, and how a picture is drawn.
+
+    >>> model = eg.models.Painter(eg.models.PainterConfig())
+    >>> sum(p.numel() for p in model.parameters()) > 0
+    True
+    """
 
     config_type = PainterConfig
     config: PainterConfig
@@ -122,15 +141,18 @@ class Painter(Model):
         self.transformer: Flux = Flux(config.flux())
 
     def pack(self, z: eg.Tensor) -> eg.Tensor:  # (B, Z, h, w) -> (B, h w / 4, 4 Z)
+        """Latents as a sequence of patches."""
         return F.pixel_unshuffle(z, 2).flatten(2).transpose(1, 2)
 
     def unpack(self, x: eg.Tensor) -> eg.Tensor:
+        """A sequence of patches as latents."""
         side = self.config.size // 4
         return F.pixel_shuffle(x.transpose(1, 2).unflatten(2, (side, side)), 2)
 
     def velocity(
         self, x: eg.Tensor, words: eg.Tensor, time: eg.Tensor, guidance: eg.Tensor
     ) -> eg.Tensor:  # (B, T, 4 Z), (B, L), (B), (B)
+        """The predicted velocity of latents at a time."""
         features, pooled = self.text(words)
         side = self.config.size // 4
         text_ids = eg.zeros(words.shape[1], 3)

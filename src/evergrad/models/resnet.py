@@ -22,7 +22,11 @@ BLOCKS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}  # in each of the four stages
 
 @dataclass(frozen=True)
 class ResNetConfig:
-    """The depth of a ResNet and the pictures it sorts."""
+    """The depth of a ResNet and the pictures it sorts.
+
+    >>> eg.models.ResNetConfig(depth=50).classes
+    10
+    """
 
     depth: Literal[18, 50] = 18
     classes: int = 10
@@ -51,13 +55,18 @@ def shortcut(before: int, after: int, stride: int) -> nn.Module | None:
 class BasicBlock(nn.Module):
     """Two convolutions of 3 by 3."""
 
+    bn2: nn.BatchNorm2d
+    conv2: nn.Conv2d
+    bn1: nn.BatchNorm2d
+    conv1: nn.Conv2d
+
     expansion = 1
 
     def __init__(self, before: int, width: int, stride: int) -> None:
         super().__init__()
         self.conv1, self.bn1 = conv(before, width, 3, stride), nn.BatchNorm2d(width)
         self.conv2, self.bn2 = conv(width, width, 3), nn.BatchNorm2d(width)
-        self.downsample = shortcut(before, width, stride)
+        self.downsample: nn.Module | None = shortcut(before, width, stride)
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:  # (B, before, H, W)
         y = F.relu(self.bn1(self.conv1(x)))  # (B, width, H / stride, W / stride)
@@ -68,6 +77,13 @@ class BasicBlock(nn.Module):
 class Bottleneck(nn.Module):
     """A convolution of 3 by 3 between two of 1 by 1, which narrow and widen."""
 
+    bn3: nn.BatchNorm2d
+    conv3: nn.Conv2d
+    bn2: nn.BatchNorm2d
+    conv2: nn.Conv2d
+    bn1: nn.BatchNorm2d
+    conv1: nn.Conv2d
+
     expansion = 4
 
     def __init__(self, before: int, width: int, stride: int) -> None:
@@ -76,7 +92,7 @@ class Bottleneck(nn.Module):
         self.conv1, self.bn1 = conv(before, width, 1), nn.BatchNorm2d(width)
         self.conv2, self.bn2 = conv(width, width, 3, stride), nn.BatchNorm2d(width)
         self.conv3, self.bn3 = conv(width, after, 1), nn.BatchNorm2d(after)
-        self.downsample = shortcut(before, after, stride)
+        self.downsample: nn.Module | None = shortcut(before, after, stride)
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:  # (B, before, H, W)
         y = F.relu(self.bn1(self.conv1(x)))  # (B, width, H, W)
@@ -86,7 +102,12 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(Model):
-    """A stem, four stages of blocks, the mean over the picture, a score for each class."""
+    """A stem, four stages of blocks, the mean over the picture, a score for each class.
+
+    >>> model = eg.models.ResNet(eg.models.ResNetConfig(width=8))
+    >>> model(eg.ones(2, 3, 8, 8)).shape
+    evergrad.Size([2, 10])
+    """
 
     config_type = ResNetConfig
     config: ResNetConfig
@@ -95,18 +116,19 @@ class ResNet(Model):
         super().__init__(config)
         block = BasicBlock if config.depth == 18 else Bottleneck
         before = config.width
-        self.conv1 = conv(config.channels, before, *((3, 1) if config.small else (7, 2)))
-        self.bn1 = nn.BatchNorm2d(before)
+        self.conv1: nn.Conv2d = conv(config.channels, before, *((3, 1) if config.small else (7, 2)))
+        self.bn1: nn.BatchNorm2d = nn.BatchNorm2d(before)
         for number, count in enumerate(BLOCKS[config.depth]):
             width, stride = config.width << number, 1 if number == 0 else 2
             stage = [block(before, width, stride)]
             before = block.expansion * width
             stage += [block(before, width, 1) for _ in range(count - 1)]
             setattr(self, f"layer{number + 1}", nn.Sequential(*stage))
-        self.fc = nn.Linear(before, config.classes)
+        self.fc: nn.Linear = nn.Linear(before, config.classes)
         self.initialise()
 
     def initialise(self) -> None:
+        """Draw the weights."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -15,7 +15,11 @@ from evergrad.models.model import Model, require_divides, require_positive, requ
 
 @dataclass(frozen=True)
 class ViTConfig:
-    """The sizes of a ViT and the pictures it sorts."""
+    """The sizes of a ViT and the pictures it sorts.
+
+    >>> eg.models.ViTConfig(patch=8).layers
+    4
+    """
 
     classes: int = 10
     size: int = 32  # height and width of a picture
@@ -34,17 +38,18 @@ class ViTConfig:
 
     @property
     def patches(self) -> int:
+        """The number of patches."""
         return (self.size // self.patch) ** 2
 
 
 class Block(nn.Module):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(config.width)
+        self.norm1: nn.LayerNorm = nn.LayerNorm(config.width)
         self.attention: SelfAttention = SelfAttention(config.width, config.heads)
-        self.norm2 = nn.LayerNorm(config.width)
+        self.norm2: nn.LayerNorm = nn.LayerNorm(config.width)
         self.feed_forward: FeedForward = FeedForward(config.width)
-        self.drop = nn.Dropout(config.dropout)
+        self.drop: nn.Dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: eg.Tensor) -> eg.Tensor:  # (B, T, C)
         x = x + self.drop(self.attention(self.norm1(x)))
@@ -52,7 +57,12 @@ class Block(nn.Module):
 
 
 class ViT(Model):
-    """Patches and one place more, whose last features are scored."""
+    """Patches and one place more, whose last features are scored.
+
+    >>> model = eg.models.ViT(eg.models.ViTConfig(size=8, layers=1, width=16))
+    >>> model(eg.ones(2, 3, 8, 8)).shape
+    evergrad.Size([2, 10])
+    """
 
     config_type = ViTConfig
     config: ViTConfig
@@ -60,16 +70,17 @@ class ViT(Model):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
         C, P = config.width, config.patch
-        self.embed = nn.Conv2d(config.channels, C, P, stride=P)
-        self.summary = nn.Parameter(eg.empty(1, 1, C))
-        self.positions = nn.Parameter(eg.empty(1, config.patches + 1, C))
-        self.drop = nn.Dropout(config.dropout)
-        self.blocks = nn.Sequential(*[Block(config) for _ in range(config.layers)])
-        self.norm = nn.LayerNorm(C)
-        self.head = nn.Linear(C, config.classes)
+        self.embed: nn.Conv2d = nn.Conv2d(config.channels, C, P, stride=P)
+        self.summary: nn.Parameter = nn.Parameter(eg.empty(1, 1, C))
+        self.positions: nn.Parameter = nn.Parameter(eg.empty(1, config.patches + 1, C))
+        self.drop: nn.Dropout = nn.Dropout(config.dropout)
+        self.blocks: nn.Sequential = nn.Sequential(*[Block(config) for _ in range(config.layers)])
+        self.norm: nn.LayerNorm = nn.LayerNorm(C)
+        self.head: nn.Linear = nn.Linear(C, config.classes)
         self.initialise()
 
     def initialise(self) -> None:
+        """Draw the weights."""
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)

@@ -47,7 +47,9 @@ class ProcessContext:
 
     def __init__(self, processes: list[Any], errors: list[Connection]) -> None:
         self.processes = processes
-        self.sentinels = {process.sentinel: i for i, process in enumerate(processes)}
+        self.sentinels: dict[Any, int] = {
+            process.sentinel: i for i, process in enumerate(processes)
+        }
         self._errors = errors
 
     def pids(self) -> list[int]:

@@ -81,7 +81,15 @@ def _at(fill: Any, key: Any) -> Any:
 def positions(x: NestedTensor) -> NestedTensor:
     """The position of each token in its own example, as a nested tensor of integers; zero for
     values that belong to no example. It is computed from the offsets with ops, so a compiled
-    program does it at run time."""
+    program does it at run time.
+
+    PyTorch has no such function.
+
+    >>> parts = [eg.tensor([1.0, 2.0, 3.0]), eg.tensor([4.0])]
+    >>> x = eg.nested.nested_tensor(parts, layout=eg.jagged)
+    >>> [p.tolist() for p in eg.nested.positions(x).unbind()]
+    [[0, 1, 2], [0]]
+    """
     if x._ragged_dim != 1 or x._lengths is not None:
         raise ValueError("positions(): the second dimension must be the ragged one, without gaps")
     tokens, offsets = x._elements._type.shape[0], x._offsets

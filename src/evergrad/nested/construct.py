@@ -28,7 +28,21 @@ def nested_tensor(
     tensor_list: Any, *, dtype: Any = None, layout: Layout | None = None, device: Any = None,
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Examples of different lengths as one tensor, which is a copy of them and a leaf."""
+    """Examples of different lengths as one tensor, which is a copy of them and a leaf.
+
+    Args:
+        tensor_list: the examples
+        dtype: element type; default theirs
+        layout: ``eg.jagged`` or ``eg.strided`` (default)
+        device: only the CPU
+        requires_grad: whether ``backward`` accumulates a gradient for it; default ``False``
+        pin_memory: accepted
+
+    >>> parts = [eg.tensor([1.0, 2.0, 3.0]), eg.tensor([4.0])]
+    >>> x = eg.nested.nested_tensor(parts, layout=eg.jagged)
+    >>> x.is_nested, [part.tolist() for part in (x * 2).unbind()]
+    (True, [[2.0, 4.0, 6.0], [8.0]])
+    """
     if isinstance(tensor_list, Tensor) or not isinstance(tensor_list, Sequence):
         raise TypeError(
             "Only lists (List[Tensor] and List[List...[Scalar]]) are accepted in nested_tensor"
@@ -43,7 +57,18 @@ def as_nested_tensor(
     ts: Any, dtype: Any = None, device: Any = None, layout: Layout | None = None
 ) -> Tensor:
     """Examples of different lengths, or a dense tensor of equal ones, as one ragged tensor with
-    their history."""
+    their history.
+
+    Args:
+        ts: the examples, or a dense tensor
+        dtype: element type; default theirs
+        device: only the CPU
+        layout: ``eg.jagged`` or ``eg.strided`` (default)
+
+    >>> parts = [eg.ones(2, requires_grad=True), eg.ones(1)]
+    >>> eg.nested.as_nested_tensor(parts).requires_grad
+    True
+    """
     check_place(device)
     if isinstance(ts, Patterned) and ts.is_nested:
         return _converted(ts, dtype)
@@ -97,7 +122,19 @@ def nested_tensor_from_jagged(
     jagged_dim: int | None = None, min_seqlen: int | None = None, max_seqlen: int | None = None,
 ) -> NestedTensor:  # fmt: skip
     """A ragged tensor that looks at ``values``: examples begin at ``offsets``, and reach to the
-    next one or are ``lengths`` long."""
+    next one or are ``lengths`` long.
+
+    Args:
+        values: the rows of all examples (total, *)
+        offsets: (examples + 1), where each begins; or
+        lengths: (examples) their lengths
+        jagged_dim: default 1
+        min_seqlen, max_seqlen: the least and the greatest length, if known
+
+    >>> x = eg.nested.nested_tensor_from_jagged(eg.arange(4), eg.tensor([0, 3, 4]))
+    >>> [part.tolist() for part in x.unbind()]
+    [[0, 1, 2], [3]]
+    """
     if offsets is None and lengths is None:
         raise RuntimeError(
             "nested_tensor_from_jagged(): At least one of offsets or lengths is required."
@@ -136,7 +173,18 @@ def _check_offsets(offsets: Tensor, lengths: Tensor | None, extent: int) -> None
 def to_padded_tensor(
     input: Any, padding: float, output_size: Any = None, out: Tensor | None = None
 ) -> Tensor:
-    """A dense tensor as large as the largest example, the others filled up with ``padding``."""
+    """A dense tensor as large as the largest example, the others filled up with ``padding``.
+
+    Args:
+        input: a nested tensor
+        padding: the number to fill up with
+        output_size: pad to this shape; default that of the largest example
+
+    >>> x = eg.nested.nested_tensor([eg.tensor([1.0, 2.0]), eg.tensor([3.0])])
+    >>> eg.nested.to_padded_tensor(x, 0.0)
+    tensor([[1., 2.],
+            [3., 0.]])
+    """
     if not isinstance(input, NestedTensor | StridedNestedTensor):
         raise NotImplementedError("to_padded_tensor(): input must be a nested tensor")
     padded = input.to_padded_tensor(padding, output_size)
@@ -147,7 +195,20 @@ def narrow(
     tensor: Tensor, dim: int, start: int | Tensor, length: int | Tensor, layout: Layout = strided
 ) -> Tensor:
     """A part of each example of a dense tensor, beginning at its own ``start``; a ragged tensor
-    that looks at the same elements."""
+    that looks at the same elements.
+
+    Args:
+        tensor: (n, m, *)
+        dim: 1
+        start: where each part begins, a number or (n)
+        length: how long it is, a number or (n)
+        layout: ``eg.jagged`` or ``eg.strided`` (default)
+
+    >>> x = eg.arange(6).view(2, 3)
+    >>> parts = eg.nested.narrow(x, 1, eg.tensor([0, 1]), eg.tensor([3, 1]), layout=eg.jagged)
+    >>> [part.tolist() for part in parts.unbind()]
+    [[0, 1, 2], [4]]
+    """
     if layout is not jagged:
         raise RuntimeError("Dense tensors can be narrowed to nested tensors of layout=jagged only")
     if dim != 1:
@@ -164,7 +225,16 @@ def narrow(
 
 
 def masked_select(tensor: Tensor, mask: Tensor) -> NestedTensor:
-    """For each row of a matrix the elements under a mask, as a ragged tensor."""
+    """For each row of a matrix the elements under a mask, as a ragged tensor.
+
+    Args:
+        tensor: (n, m)
+        mask: booleans that can be broadcast with it
+
+    >>> x = eg.tensor([[1, 2], [3, 4]])
+    >>> [row.tolist() for row in eg.nested.masked_select(x, x > 1).unbind()]
+    [[2], [3, 4]]
+    """
     if tensor.layout is not strided or mask.dtype is not dtypes.bool_:
         raise RuntimeError("masked_select requires a strided tensor and a mask of booleans")
     there = mask.expand(tensor.shape)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import NoReturn
 
 import numpy as np
 
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 
 _next_number = itertools.count(1).__next__
 
@@ -29,9 +30,24 @@ class RaggedSize:
             "example.\n  fix: work on values() or unbind(), or use to_padded_tensor(padding)."
         )
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
-    __floordiv__ = __rfloordiv__ = __truediv__ = __mod__ = __neg__ = _refuse
-    __lt__ = __le__ = __gt__ = __ge__ = __index__ = __int__ = __float__ = _refuse
+    __add__: Callable[..., NoReturn] = _refuse
+    __radd__: Callable[..., NoReturn] = _refuse
+    __sub__: Callable[..., NoReturn] = _refuse
+    __rsub__: Callable[..., NoReturn] = _refuse
+    __mul__: Callable[..., NoReturn] = _refuse
+    __rmul__: Callable[..., NoReturn] = _refuse
+    __floordiv__: Callable[..., NoReturn] = _refuse
+    __rfloordiv__: Callable[..., NoReturn] = _refuse
+    __truediv__: Callable[..., NoReturn] = _refuse
+    __mod__: Callable[..., NoReturn] = _refuse
+    __neg__: Callable[..., NoReturn] = _refuse
+    __lt__: Callable[..., NoReturn] = _refuse
+    __le__: Callable[..., NoReturn] = _refuse
+    __gt__: Callable[..., NoReturn] = _refuse
+    __ge__: Callable[..., NoReturn] = _refuse
+    __index__: Callable[..., NoReturn] = _refuse
+    __int__: Callable[..., NoReturn] = _refuse
+    __float__: Callable[..., NoReturn] = _refuse
 
 
 def ragged_size_of(offsets: Tensor, lengths: Tensor | None) -> RaggedSize:
@@ -52,7 +68,7 @@ class Cells:
         extents = np.diff(starts) if lengths is None else lengths.array()
         self.count: int = len(extents)
         self.longest: int = int(extents.max()) if self.count else 0
-        self.example = np.repeat(np.arange(self.count), extents)
+        self.example: Array = np.repeat(np.arange(self.count), extents)
         begins = np.cumsum(extents) - extents
-        self.place = np.arange(len(self.example)) - begins[self.example]
-        self.number = starts[:-1][self.example] + self.place
+        self.place: Array = np.arange(len(self.example)) - begins[self.example]
+        self.number: Array = starts[:-1][self.example] + self.place

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from evergrad.keywords import suggest_keywords
 from evergrad.lazy import lazy_modules
 from evergrad.nn import attention, functional, init, parallel, utils
 from evergrad.nn.activation import (
@@ -186,6 +187,9 @@ from evergrad.nn.transformer import (
 
 for _name, _doc in DOCS.items():
     globals()[_name].__doc__ = _doc
+suggest_keywords(
+    *(v for n, v in list(globals().items()) if isinstance(v, type) and not n.endswith("Base"))
+)
 
 if TYPE_CHECKING:
     from evergrad.nn import modules as modules

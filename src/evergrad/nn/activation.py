@@ -45,7 +45,21 @@ class ReLU(_Activation):
 
 
 class RReLU(_Activation):
-    """A rectifier whose negative slope is drawn anew in training."""
+    """A rectifier whose negative slope is drawn anew in training.
+
+    Args:
+        lower, upper: the slope is drawn between them; 1/8 and 1/3 by default. ``eval()``
+            uses their mean
+        inplace: write the result to the input; default ``False``
+
+    >>> x = eg.tensor([-2.0, -0.25, 0.5, 8.0])
+    >>> nn.RReLU(0.1, 0.3).eval()(x)
+    tensor([-0.4000, -0.0500,  0.5000,  8.0000])
+    """
+
+    inplace: bool
+    upper: float
+    lower: float
 
     _fields = ("lower", "upper", "inplace")
 
@@ -60,7 +74,22 @@ class RReLU(_Activation):
 
 
 class Hardtanh(_Activation):
-    """Held between two numbers."""
+    """Held between two numbers.
+
+    Args:
+        min_val: the least value; default -1.0
+        max_val: the greatest value; default 1.0
+        inplace: write the result to the input; default ``False``
+        min_value, max_value: former names of the bounds
+
+    >>> x = eg.tensor([-2.0, -0.25, 0.5, 8.0])
+    >>> nn.Hardtanh()(x)
+    tensor([-1.0000, -0.2500,  0.5000,  1.0000])
+    """
+
+    inplace: bool
+    max_val: float
+    min_val: float
 
     _fields = ("min_val", "max_val", "inplace")
 
@@ -83,7 +112,7 @@ class Hardtanh(_Activation):
         warnings.warn(
             f"keyword argument `{name}` is deprecated and rename to `{present}`",
             FutureWarning,
-            stacklevel=3,
+            stacklevel=4,  # below this, the constructor and its wrapper
         )
         return value
 
@@ -92,7 +121,15 @@ class Hardtanh(_Activation):
 
 
 class ReLU6(Hardtanh):
-    """``min(max(x, 0), 6)``"""
+    """``min(max(x, 0), 6)``
+
+    Args:
+        inplace: write the result to the input; default ``False``
+
+    >>> x = eg.tensor([-2.0, -0.25, 0.5, 8.0])
+    >>> nn.ReLU6()(x)
+    tensor([0.0000, 0.0000, 0.5000, 6.0000])
+    """
 
     _shown = ()
 
@@ -108,7 +145,17 @@ class Sigmoid(_Activation):
 
 
 class Hardsigmoid(_Activation):
-    """A piecewise linear sigmoid."""
+    """A piecewise linear sigmoid.
+
+    ``clamp(x / 6 + 1 / 2, 0, 1)``.
+
+    Args:
+        inplace: write the result to the input; default ``False``
+
+    >>> x = eg.tensor([-2.0, -0.25, 0.5, 8.0])
+    >>> nn.Hardsigmoid()(x)
+    tensor([0.1667, 0.4583, 0.5833, 1.0000])
+    """
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
@@ -139,7 +186,15 @@ class SiLU(_Activation):
 
 
 class Mish(_Activation):
-    """``x * tanh(softplus(x))``"""
+    """``x * tanh(softplus(x))``
+
+    Args:
+        inplace: write the result to the input; default ``False``
+
+    >>> x = eg.tensor([-2.0, -0.25, 0.5, 8.0])
+    >>> nn.Mish()(x)
+    tensor([-0.2525, -0.1299,  0.3752,  8.0000])
+    """
 
     _fields = ("inplace",)
 
@@ -152,7 +207,17 @@ class Mish(_Activation):
 
 
 class Hardswish(_Activation):
-    """A piecewise version of SiLU."""
+    """A piecewise version of SiLU.
+
+    ``x * clamp(x + 3, 0, 6) / 6``.
+
+    Args:
+        inplace: write the result to the input; default ``False``
+
+    >>> x = eg.tensor([-2.0, -0.25, 0.5, 8.0])
+    >>> nn.Hardswish()(x)
+    tensor([-0.3333, -0.1146,  0.2917,  8.0000])
+    """
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
@@ -165,6 +230,9 @@ class Hardswish(_Activation):
 class ELU(_Activation):
     """``x`` above 0, ``alpha * (exp(x) - 1)`` below."""
 
+    inplace: bool
+    alpha: float
+
     _fields = ("alpha", "inplace")
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
@@ -176,7 +244,21 @@ class ELU(_Activation):
 
 
 class CELU(_Activation):
-    """ELU with a slope that is continuous for every ``alpha``."""
+    """ELU with a slope that is continuous for every ``alpha``.
+
+    Args:
+        alpha: scale of the negative part; default 1.0
+        inplace: write the result to the input; default ``False``
+
+    Shapes: any; the result has the input's.
+
+    >>> x = eg.tensor([-2.0, -0.25, 0.5, 8.0])
+    >>> nn.CELU()(x)
+    tensor([-0.8647, -0.2212,  0.5000,  8.0000])
+    """
+
+    inplace: bool
+    alpha: float
 
     _fields = ("alpha", "inplace")
 
@@ -189,7 +271,15 @@ class CELU(_Activation):
 
 
 class SELU(_Activation):
-    """ELU scaled so that signals normalise themselves."""
+    """ELU scaled so that signals normalise themselves.
+
+    Args:
+        inplace: write the result to the input; default ``False``
+
+    >>> x = eg.tensor([-2.0, -0.25, 0.5, 8.0])
+    >>> nn.SELU()(x)
+    tensor([-1.5202, -0.3889,  0.5254,  8.4056])
+    """
 
     _fields = ("inplace",)
 
@@ -202,7 +292,16 @@ class SELU(_Activation):
 
 
 class GLU(_Activation):
-    """Half of the input gated by the sigmoid of the other half."""
+    """Half of the input gated by the sigmoid of the other half.
+
+    Args:
+        dim: the dimension that is halved, of even extent 2 n; default -1
+
+    The result has extent n along ``dim``.
+
+    >>> nn.GLU()(eg.tensor([[1.0, 2.0, 0.0, 0.0]]))
+    tensor([[0.5000, 1.0000]])
+    """
 
     _fields = ("dim",)
 
@@ -229,7 +328,15 @@ class GELU(_Activation):
 
 
 class Hardshrink(_Activation):
-    """Zero for small inputs, the rest unchanged."""
+    """Zero for small inputs, the rest unchanged.
+
+    Args:
+        lambd: inputs within ``[-lambd, lambd]`` become 0; default 0.5
+
+    >>> x = eg.tensor([-2.0, -0.25, 0.5, 8.0])
+    >>> nn.Hardshrink()(x)
+    tensor([-2.,  0.,  0.,  8.])
+    """
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
@@ -243,14 +350,27 @@ class Hardshrink(_Activation):
 
 
 class Softshrink(Hardshrink):
-    """Zero for small inputs, the rest moved towards zero."""
+    """Zero for small inputs, the rest moved towards zero.
+
+    Args:
+        lambd: by how much; at least 0, default 0.5
+
+    >>> x = eg.tensor([-2.0, -0.25, 0.5, 8.0])
+    >>> nn.Softshrink()(x)
+    tensor([-1.5000,  0.0000,  0.0000,  7.5000])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softshrink(input, self.lambd)
 
 
 class Tanhshrink(_Activation):
-    """``x - tanh(x)``"""
+    """``x - tanh(x)``
+
+    >>> x = eg.tensor([-2.0, -0.25, 0.5, 8.0])
+    >>> nn.Tanhshrink()(x)
+    tensor([-1.0360e+00, -5.0813e-03,  3.7883e-02,  7.0000e+00])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.tanhshrink(input)
@@ -258,6 +378,9 @@ class Tanhshrink(_Activation):
 
 class LeakyReLU(_Activation):
     """``x`` above 0, a fraction of it below."""
+
+    inplace: bool
+    negative_slope: float
 
     _fields = ("negative_slope", "inplace")
 
@@ -270,7 +393,12 @@ class LeakyReLU(_Activation):
 
 
 class LogSigmoid(_Activation):
-    """The logarithm of the sigmoid."""
+    """The logarithm of the sigmoid.
+
+    >>> x = eg.tensor([-2.0, -0.25, 0.5, 8.0])
+    >>> nn.LogSigmoid()(x)
+    tensor([-2.1269e+00, -8.2594e-01, -4.7408e-01, -3.3541e-04])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.logsigmoid(input)
@@ -278,6 +406,9 @@ class LogSigmoid(_Activation):
 
 class Softplus(_Activation):
     """A smooth rectifier."""
+
+    threshold: float
+    beta: float
 
     _fields = ("beta", "threshold")
 
@@ -290,7 +421,12 @@ class Softplus(_Activation):
 
 
 class Softsign(_Activation):
-    """``x / (1 + |x|)``"""
+    """``x / (1 + |x|)``
+
+    >>> x = eg.tensor([-2.0, -0.25, 0.5, 8.0])
+    >>> nn.Softsign()(x)
+    tensor([-0.6667, -0.2000,  0.3333,  0.8889])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softsign(input)
@@ -311,6 +447,7 @@ class PReLU(_Activation):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the parameters anew, as the constructor does."""
         init.constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -318,7 +455,21 @@ class PReLU(_Activation):
 
 
 class Threshold(_Activation):
-    """``x`` above a threshold, a fixed value below."""
+    """``x`` above a threshold, a fixed value below.
+
+    Args:
+        threshold: inputs greater than it stay
+        value: what the others become
+        inplace: write the result to the input; default ``False``
+
+    >>> x = eg.tensor([-2.0, -0.25, 0.5, 8.0])
+    >>> nn.Threshold(0.1, -1.0)(x)
+    tensor([-1.0000, -1.0000,  0.5000,  8.0000])
+    """
+
+    inplace: bool
+    value: float
+    threshold: float
 
     _fields = ("threshold", "value", "inplace")
 
@@ -344,7 +495,14 @@ class Softmax(_Activation):
 
 
 class Softmin(Softmax):
-    """The softmax of the negated input."""
+    """The softmax of the negated input.
+
+    Args:
+        dim: the dimension whose elements add up to 1
+
+    >>> nn.Softmin(dim=-1)(eg.tensor([0.0, 0.0, 1.0]))
+    tensor([0.4223, 0.4223, 0.1554])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softmin(input, self.dim)
@@ -358,7 +516,13 @@ class LogSoftmax(Softmax):
 
 
 class Softmax2d(_Activation):
-    """The softmax over the channels of images."""
+    """The softmax over the channels of images.
+
+    The input is (N, C, H, W) or (C, H, W).
+
+    >>> nn.Softmax2d()(eg.zeros(2, 1, 1)).flatten()
+    tensor([0.5000, 0.5000])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (3, 4):

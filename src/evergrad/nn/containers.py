@@ -98,10 +98,12 @@ class Sequential(Module):
         return self.extend(list(self) * (_required_count(self, count) - 1))
 
     def append(self, module: Module) -> Sequential:
+        """Add an entry at the end."""
         self.add_module(str(len(self)), module)
         return self
 
     def insert(self, index: int, module: Module) -> Sequential:
+        """Put an entry before an index."""
         if not isinstance(module, Module):
             raise AssertionError(f"module should be of type: {Module}")
         if not -len(self) <= index <= len(self):
@@ -112,11 +114,13 @@ class Sequential(Module):
         return self
 
     def extend(self, sequential: Iterable[Module]) -> Sequential:
+        """Add several entries at the end."""
         for module in list(sequential):
             self.append(module)
         return self
 
     def pop(self, key: Any) -> Module:
+        """Remove an entry and give it."""
         module: Module = self[key]
         del self[key]
         return module
@@ -164,20 +168,24 @@ class ModuleList(Module):
         return type(self)(chain(self, other))
 
     def insert(self, index: int, module: Module) -> None:
+        """Put an entry before an index."""
         modules = list(self)
         modules.insert(index, module)
         self._set_all(modules)
 
     def append(self, module: Module) -> ModuleList:
+        """Add an entry at the end."""
         self.add_module(str(len(self)), module)
         return self
 
     def pop(self, key: int) -> Module:
+        """Remove an entry and give it."""
         module: Module = self[key]
         del self[key]
         return module
 
     def extend(self, modules: Iterable[Module]) -> ModuleList:
+        """Add several entries at the end."""
         for module in list(modules):
             self.append(module)
         return self
@@ -227,21 +235,27 @@ class ModuleDict(Module):
         return key in self._modules
 
     def clear(self) -> None:
+        """Remove all entries."""
         self._modules.clear()
 
     def pop(self, key: str) -> Module:
+        """Remove an entry and give it."""
         return self._modules.pop(key)  # type: ignore[no-any-return]
 
     def keys(self) -> Any:
+        """The names."""
         return self._modules.keys()
 
     def items(self) -> Any:
+        """Pairs of name and entry."""
         return self._modules.items()
 
     def values(self) -> Any:
+        """The entries."""
         return self._modules.values()
 
     def update(self, modules: Any) -> None:
+        """Add or replace entries."""
         pairs = modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules
         for key, module in pairs:
             self[key] = module
@@ -284,11 +298,13 @@ class ParameterList(Module):
         return self.extend(values)
 
     def append(self, value: Any) -> ParameterList:
+        """Add an entry at the end."""
         self._size += 1
         self[self._size - 1] = value
         return self
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
+        """Add several entries at the end."""
         for value in list(values):
             self.append(value)
         return self
@@ -330,39 +346,49 @@ class ParameterDict(Module):
         return key in self._names
 
     def keys(self) -> Any:
+        """The names."""
         return self._names.keys()
 
     def values(self) -> Any:
+        """The entries."""
         return [self[key] for key in self._names]
 
     def items(self) -> Any:
+        """Pairs of name and entry."""
         return [(key, self[key]) for key in self._names]
 
     def get(self, key: str, default: Any = None) -> Any:
+        """The entry of a name, or a default."""
         return getattr(self, key) if key in self._names else default
 
     def setdefault(self, key: str, default: Any = None) -> Any:
+        """The entry of a name; if there is none, the default is added."""
         if key not in self:
             self[key] = default
         return self[key]
 
     def pop(self, key: str) -> Any:
+        """Remove an entry and give it."""
         value = self[key]
         del self[key]
         return value
 
     def popitem(self) -> tuple[str, Any]:
+        """Remove the last entry; gives name and entry."""
         key = next(reversed(self._names))
         return key, self.pop(key)
 
     def clear(self) -> None:
+        """Remove all entries."""
         for key in list(self._names):
             del self[key]
 
     def copy(self) -> ParameterDict:
+        """A copy with the same entries."""
         return ParameterDict(dict(self.items()))
 
     def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """A dictionary of these names with one default."""
         return ParameterDict((key, default) for key in keys)
 
     def __reversed__(self) -> Iterator[str]:
@@ -383,6 +409,7 @@ class ParameterDict(Module):
         return self
 
     def update(self, parameters: Any) -> None:
+        """Add or replace entries."""
         pairs = (
             parameters.items() if isinstance(parameters, (Mapping, ParameterDict)) else parameters
         )

@@ -134,7 +134,7 @@ class _Convolution(_ConvNd):
             padding = 0
         function = (F.conv1d, F.conv2d, F.conv3d)[self.dimensions - 1]
         settings = (self.stride, padding, self.dilation, self.groups)
-        return function(input, weight, bias, *settings)  # type: ignore[no-any-return]
+        return function(input, weight, bias, *settings)
 
     def forward(self, input: Tensor) -> Tensor:
         return self._conv_forward(input, self.weight, self.bias)
@@ -196,7 +196,7 @@ class _ConvTranspose(_ConvNd):
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
         function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self.dimensions - 1]
-        return function(  # type: ignore[no-any-return]
+        return function(
             input, self.weight, self.bias, self.stride, self.padding,
             self._output_padding(input, output_size), self.groups, self.dilation,
         )  # fmt: skip

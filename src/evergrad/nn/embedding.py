@@ -153,7 +153,23 @@ class _ASMoutput(NamedTuple):
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """A softmax in two levels: frequent classes in the head, rare ones in clusters."""
+    """A softmax in two levels: frequent classes in the head, rare ones in clusters.
+
+    Args:
+        in_features: features of the input
+        n_classes: number of classes, the most frequent first
+        cutoffs: where head and clusters end
+        div_value: by what the features of each cluster are divided; default 4.0
+        head_bias: whether the head has a bias; default ``False``
+
+    Called with input (N, in_features) and targets (N), it gives ``output`` (the log probability of
+    each target) and ``loss``.
+
+    >>> layer = nn.AdaptiveLogSoftmaxWithLoss(16, 100, cutoffs=[10, 50])
+    >>> output, loss = layer(eg.ones(3, 16), eg.tensor([0, 20, 99]))
+    >>> output.shape, loss.shape, layer.log_prob(eg.ones(3, 16)).shape
+    (evergrad.Size([3]), evergrad.Size([]), evergrad.Size([3, 100]))
+    """
 
     def __init__(
         self, in_features: int, n_classes: int, cutoffs: Sequence[int], div_value: float = 4.0,
@@ -173,15 +189,15 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             )
         self.in_features = in_features
         self.n_classes = n_classes
-        self.cutoffs = [*bounds, n_classes]
+        self.cutoffs: list[int] = [*bounds, n_classes]
         self.div_value = div_value
         self.head_bias = head_bias
-        self.shortlist_size = bounds[0]
-        self.n_clusters = len(bounds)
-        self.head_size = self.shortlist_size + self.n_clusters
+        self.shortlist_size: int = bounds[0]
+        self.n_clusters: int = len(bounds)
+        self.head_size: int = self.shortlist_size + self.n_clusters
         factory = {"device": device, "dtype": dtype}
-        self.head = Linear(in_features, self.head_size, bias=head_bias, **factory)
-        self.tail = ModuleList()
+        self.head: Linear = Linear(in_features, self.head_size, bias=head_bias, **factory)
+        self.tail: ModuleList = ModuleList()
         for i in range(self.n_clusters):
             width = int(in_features // div_value ** (i + 1))
             size = self.cutoffs[i + 1] - self.cutoffs[i]
@@ -193,6 +209,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             )
 
     def reset_parameters(self) -> None:
+        """Draw the parameters anew, as the constructor does."""
         self.head.reset_parameters()
         for cluster in self.tail:
             for layer in cluster.children():

@@ -6,6 +6,7 @@ for each channel and dimension shifts them. Plain functions over rows, so every 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from evergrad.core.autocast import autocast_policy
@@ -71,7 +72,9 @@ def _check(name: str, rank: int, input: Tensor, count: Shape, kernel: Shape) -> 
             )
 
 
-def _fractional_max_pool(rank: int) -> tuple[Any, Any]:
+def _fractional_max_pool(
+    rank: int,
+) -> tuple[Callable[..., Any], Callable[..., tuple[Tensor, Tensor]]]:
     name = f"fractional_max_pool{rank}d"
 
     def with_indices(
@@ -108,5 +111,9 @@ def _fractional_max_pool(rank: int) -> tuple[Any, Any]:
     return autocast_policy(AutocastPolicy.FLOAT32)(function), with_indices
 
 
+fractional_max_pool2d: Callable[..., Any]
+fractional_max_pool2d_with_indices: Callable[..., tuple[Tensor, Tensor]]
 fractional_max_pool2d, fractional_max_pool2d_with_indices = _fractional_max_pool(2)
+fractional_max_pool3d: Callable[..., Any]
+fractional_max_pool3d_with_indices: Callable[..., tuple[Tensor, Tensor]]
 fractional_max_pool3d, fractional_max_pool3d_with_indices = _fractional_max_pool(3)

@@ -41,12 +41,12 @@ def _by_weight(convolve: _Function, name: str) -> _Function:
     return derivative
 
 
-conv1d_input = _by_input(F.conv1d, "conv1d_input")
-conv2d_input = _by_input(F.conv2d, "conv2d_input")
-conv3d_input = _by_input(F.conv3d, "conv3d_input")
-conv1d_weight = _by_weight(F.conv1d, "conv1d_weight")
-conv2d_weight = _by_weight(F.conv2d, "conv2d_weight")
-conv3d_weight = _by_weight(F.conv3d, "conv3d_weight")
+conv1d_input: _Function = _by_input(F.conv1d, "conv1d_input")
+conv2d_input: _Function = _by_input(F.conv2d, "conv2d_input")
+conv3d_input: _Function = _by_input(F.conv3d, "conv3d_input")
+conv1d_weight: _Function = _by_weight(F.conv1d, "conv1d_weight")
+conv2d_weight: _Function = _by_weight(F.conv2d, "conv2d_weight")
+conv3d_weight: _Function = _by_weight(F.conv3d, "conv3d_weight")
 
 __all__ = [
     "conv1d_input", "conv1d_weight", "conv2d_input", "conv2d_weight", "conv3d_input",

@@ -22,7 +22,15 @@ _LINEAR = (
 
 
 def calculate_gain(nonlinearity: str, param: Any = None) -> float:
-    """How much a nonlinearity shrinks the size of signals, as a factor to make up for it."""
+    """How much a nonlinearity shrinks the size of signals, as a factor to make up for it.
+
+    Args:
+        nonlinearity: name of a function of :mod:`~evergrad.nn.functional`, such as ``"relu"``
+        param: its parameter, the negative slope of ``"leaky_relu"``
+
+    >>> round(nn.init.calculate_gain("relu"), 4)
+    1.4142
+    """
     if nonlinearity in _LINEAR:
         return 1
     if nonlinearity == "tanh":
@@ -40,30 +48,72 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
-    """Fill with numbers spread evenly between ``a`` and ``b``."""
+    """Fill with numbers spread evenly between ``a`` and ``b``.
+
+    Args:
+        tensor: the tensor to fill; it is returned
+        a, b: the bounds; defaults 0.0 and 1.0
+        generator: the source of random numbers; default the global one
+
+    >>> w = nn.init.uniform_(eg.empty(100), -1, 1)
+    >>> bool(w.abs().max() <= 1)
+    True
+    """
     with using(grad=False):
         return tensor.uniform_(a, b, generator=generator)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
-    """Fill with normally distributed numbers."""
+    """Fill with normally distributed numbers.
+
+    Args:
+        tensor: the tensor to fill; it is returned
+        mean: default 0.0
+        std: standard deviation; default 1.0
+        generator: the source of random numbers; default the global one
+
+    >>> nn.init.normal_(eg.empty(2, 3), std=0.02).shape
+    evergrad.Size([2, 3])
+    """
     with using(grad=False):
         return tensor.normal_(mean, std, generator=generator)
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """Fill with one number."""
+    """Fill with one number.
+
+    Args:
+        tensor: the tensor to fill; it is returned
+        val: the number
+
+    >>> nn.init.constant_(eg.empty(2), 0.5)
+    tensor([0.5000, 0.5000])
+    """
     with using(grad=False):
         return tensor.fill_(val)
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """Fill with ones."""
+    """Fill with ones.
+
+    Args:
+        tensor: the tensor to fill; it is returned
+
+    >>> nn.init.ones_(eg.empty(2))
+    tensor([1., 1.])
+    """
     return constant_(tensor, 1.0)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """Fill with zeros."""
+    """Fill with zeros.
+
+    Args:
+        tensor: the tensor to fill; it is returned
+
+    >>> nn.init.zeros_(eg.empty(2))
+    tensor([0., 0.])
+    """
     return constant_(tensor, 0.0)
 
 
@@ -75,7 +125,18 @@ def trunc_normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
     generator: Any = None,
 ) -> Tensor:  # fmt: skip
-    """Fill with normally distributed numbers that lie between ``a`` and ``b``."""
+    """Fill with normally distributed numbers that lie between ``a`` and ``b``.
+
+    Args:
+        tensor: the tensor to fill; it is returned
+        mean, std: of the normal distribution; defaults 0.0 and 1.0
+        a, b: the bounds; defaults -2.0 and 2.0
+        generator: the source of random numbers; default the global one
+
+    >>> w = nn.init.trunc_normal_(eg.empty(100))
+    >>> bool(w.abs().max() <= 2)
+    True
+    """
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
             "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of "
@@ -125,7 +186,15 @@ def _accept_by_density(
 
 
 def eye_(tensor: Tensor) -> Tensor:
-    """Fill a matrix with the identity."""
+    """Fill a matrix with the identity.
+
+    Args:
+        tensor: a matrix
+
+    >>> nn.init.eye_(eg.empty(2, 3))
+    tensor([[1., 0., 0.],
+            [0., 1., 0.]])
+    """
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     with using(grad=False):
@@ -133,7 +202,15 @@ def eye_(tensor: Tensor) -> Tensor:
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """Fill a convolution's weight so that it passes its input on."""
+    """Fill a convolution's weight so that it passes its input on.
+
+    Args:
+        tensor: (out, in, *kernel) with one, two or three kernel dimensions
+        groups: groups of the convolution; default 1
+
+    >>> nn.init.dirac_(eg.empty(1, 1, 3))
+    tensor([[[0., 1., 0.]]])
+    """
     shape = tensor.shape
     if tensor.ndim not in (3, 4, 5):
         raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
@@ -169,7 +246,17 @@ def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Glorot's uniform: signals keep their size forward and backward."""
+    """Glorot's uniform: signals keep their size forward and backward.
+
+    Args:
+        tensor: a weight of at least two dimensions, (out, in, ...)
+        gain: factor; default 1.0, see :func:`calculate_gain`
+        generator: the source of random numbers; default the global one
+
+    >>> w = nn.init.xavier_uniform_(eg.empty(2, 4))
+    >>> bool(w.abs().max() <= 1)  # sqrt(6 / (2 + 4))
+    True
+    """
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     std = gain * math.sqrt(2.0 / float(fan_in + fan_out))
     bound = math.sqrt(3.0) * std
@@ -177,7 +264,17 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Glorot's normal: signals keep their size forward and backward."""
+    """Glorot's normal: signals keep their size forward and backward.
+
+    Args:
+        tensor: a weight of at least two dimensions, (out, in, ...)
+        gain: factor; default 1.0, see :func:`calculate_gain`
+        generator: the source of random numbers; default the global one
+
+    >>> w = nn.init.xavier_normal_(eg.empty(100, 100))
+    >>> 0.09 < w.std() < 0.11  # sqrt(2 / (100 + 100))
+    tensor(True)
+    """
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / float(fan_in + fan_out)), generator)
 
@@ -193,7 +290,19 @@ def kaiming_uniform_(
     tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:  # fmt: skip
-    """He's uniform: signals keep their size through rectifiers."""
+    """He's uniform: signals keep their size through rectifiers.
+
+    Args:
+        tensor: a weight of at least two dimensions, (out, in, ...)
+        a: negative slope of the rectifier behind it; default 0
+        mode: ``"fan_in"`` (default) keeps the size forward, ``"fan_out"`` backward
+        nonlinearity: name of the function behind it; default ``"leaky_relu"``
+        generator: the source of random numbers; default the global one
+
+    >>> w = nn.init.kaiming_uniform_(eg.empty(8, 6), nonlinearity="relu")
+    >>> bool(w.abs().max() <= 1)  # sqrt(6 / 6)
+    True
+    """
     if _is_empty(tensor):
         return tensor
     std = calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode))
@@ -205,7 +314,19 @@ def kaiming_normal_(
     tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:  # fmt: skip
-    """He's normal: signals keep their size through rectifiers."""
+    """He's normal: signals keep their size through rectifiers.
+
+    Args:
+        tensor: a weight of at least two dimensions, (out, in, ...)
+        a: negative slope of the rectifier behind it; default 0
+        mode: ``"fan_in"`` (default) keeps the size forward, ``"fan_out"`` backward
+        nonlinearity: name of the function behind it; default ``"leaky_relu"``
+        generator: the source of random numbers; default the global one
+
+    >>> w = nn.init.kaiming_normal_(eg.empty(64, 100))
+    >>> 0.13 < w.std() < 0.16  # sqrt(2 / 100)
+    tensor(True)
+    """
     if _is_empty(tensor):
         return tensor
     std = calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode))
@@ -213,7 +334,17 @@ def kaiming_normal_(
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
-    """Fill with a (semi-)orthogonal matrix."""
+    """Fill with a (semi-)orthogonal matrix.
+
+    Args:
+        tensor: at least two dimensions; those behind the first count as one
+        gain: factor; default 1
+        generator: the source of random numbers; default the global one
+
+    >>> w = nn.init.orthogonal_(eg.empty(3, 5))
+    >>> eg.allclose(w @ w.T, eg.eye(3), atol=1e-5)
+    True
+    """
     if tensor.ndim < 2:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if tensor.numel() == 0:
@@ -234,7 +365,17 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
-    """Fill a matrix with normal numbers, a part of each column with zeros."""
+    """Fill a matrix with normal numbers, a part of each column with zeros.
+
+    Args:
+        tensor: a matrix
+        sparsity: share of zeros in each column
+        std: standard deviation of the others; default 0.01
+        generator: the source of random numbers; default the global one
+
+    >>> (nn.init.sparse_(eg.empty(4, 3), 0.5) == 0).sum(0)
+    tensor([2, 2, 2])
+    """
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     rows, columns = tensor.shape

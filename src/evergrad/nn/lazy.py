@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.nn.conv import (
     Conv1d,
@@ -23,6 +23,9 @@ from evergrad.nn.norm import (
     InstanceNorm3d,
 )
 from evergrad.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
+
+if TYPE_CHECKING:
+    from evergrad.nn.parameter import Parameter
 
 
 class LazyModuleMixin:
@@ -66,11 +69,11 @@ class LazyLinear(LazyModuleMixin, Linear):
         self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
     ) -> None:
         Module.__init__(self)
-        self.in_features = 0
+        self.in_features: int = 0
         self.out_features = out_features
         self.weight: Any = UninitializedParameter(dtype=dtype)
         if bias:
-            self.bias = UninitializedParameter(dtype=dtype)
+            self.bias: Parameter = UninitializedParameter(dtype=dtype)
         else:
             self.register_parameter("bias", None)
 
@@ -140,37 +143,97 @@ class _LazyConvTranspose(_LazyConv):
 
 
 class LazyConv1d(_LazyConvolution, Conv1d):
-    """A lazy :class:`Conv1d`."""
+    """A lazy :class:`Conv1d`.
+
+    ``in_channels`` is read from the first input; the other arguments are those of
+    :class:`Conv1d`, whose class the layer then has.
+
+    >>> layer = nn.LazyConv1d(4, kernel_size=3)
+    >>> layer(eg.ones(1, 2, 8)).shape
+    evergrad.Size([1, 4, 6])
+    >>> layer.in_channels
+    2
+    """
 
     cls_to_become = Conv1d
 
 
 class LazyConv2d(_LazyConvolution, Conv2d):
-    """A lazy :class:`Conv2d`."""
+    """A lazy :class:`Conv2d`.
+
+    ``in_channels`` is read from the first input; the other arguments are those of
+    :class:`Conv2d`, whose class the layer then has.
+
+    >>> layer = nn.LazyConv2d(4, kernel_size=3)
+    >>> layer(eg.ones(1, 2, 8, 8)).shape
+    evergrad.Size([1, 4, 6, 6])
+    >>> layer.in_channels
+    2
+    """
 
     cls_to_become = Conv2d
 
 
 class LazyConv3d(_LazyConvolution, Conv3d):
-    """A lazy :class:`Conv3d`."""
+    """A lazy :class:`Conv3d`.
+
+    ``in_channels`` is read from the first input; the other arguments are those of
+    :class:`Conv3d`, whose class the layer then has.
+
+    >>> layer = nn.LazyConv3d(4, kernel_size=3)
+    >>> layer(eg.ones(1, 2, 8, 8, 8)).shape
+    evergrad.Size([1, 4, 6, 6, 6])
+    >>> layer.in_channels
+    2
+    """
 
     cls_to_become = Conv3d
 
 
 class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
-    """A lazy :class:`ConvTranspose1d`."""
+    """A lazy :class:`ConvTranspose1d`.
+
+    ``in_channels`` is read from the first input; the other arguments are those of
+    :class:`ConvTranspose1d`, whose class the layer then has.
+
+    >>> layer = nn.LazyConvTranspose1d(4, kernel_size=3)
+    >>> layer(eg.ones(1, 2, 8)).shape
+    evergrad.Size([1, 4, 10])
+    >>> layer.in_channels
+    2
+    """
 
     cls_to_become = ConvTranspose1d
 
 
 class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
-    """A lazy :class:`ConvTranspose2d`."""
+    """A lazy :class:`ConvTranspose2d`.
+
+    ``in_channels`` is read from the first input; the other arguments are those of
+    :class:`ConvTranspose2d`, whose class the layer then has.
+
+    >>> layer = nn.LazyConvTranspose2d(4, kernel_size=3)
+    >>> layer(eg.ones(1, 2, 8, 8)).shape
+    evergrad.Size([1, 4, 10, 10])
+    >>> layer.in_channels
+    2
+    """
 
     cls_to_become = ConvTranspose2d
 
 
 class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
-    """A lazy :class:`ConvTranspose3d`."""
+    """A lazy :class:`ConvTranspose3d`.
+
+    ``in_channels`` is read from the first input; the other arguments are those of
+    :class:`ConvTranspose3d`, whose class the layer then has.
+
+    >>> layer = nn.LazyConvTranspose3d(4, kernel_size=3)
+    >>> layer(eg.ones(1, 2, 8, 8, 8)).shape
+    evergrad.Size([1, 4, 10, 10, 10])
+    >>> layer.in_channels
+    2
+    """
 
     cls_to_become = ConvTranspose3d
 
@@ -201,36 +264,90 @@ class _LazyNorm(LazyModuleMixin):
 
 
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
-    """A lazy :class:`BatchNorm1d`."""
+    """A lazy :class:`BatchNorm1d`.
+
+    ``num_features`` is read from the first input; the other arguments are those of
+    :class:`BatchNorm1d`, whose class the layer then has.
+
+    >>> layer = nn.LazyBatchNorm1d()
+    >>> _ = layer(eg.ones(2, 3))
+    >>> layer
+    BatchNorm1d(3, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)
+    """
 
     cls_to_become = BatchNorm1d
 
 
 class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
-    """A lazy :class:`BatchNorm2d`."""
+    """A lazy :class:`BatchNorm2d`.
+
+    ``num_features`` is read from the first input; the other arguments are those of
+    :class:`BatchNorm2d`, whose class the layer then has.
+
+    >>> layer = nn.LazyBatchNorm2d()
+    >>> _ = layer(eg.ones(2, 3, 4, 4))
+    >>> layer
+    BatchNorm2d(3, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)
+    """
 
     cls_to_become = BatchNorm2d
 
 
 class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
-    """A lazy :class:`BatchNorm3d`."""
+    """A lazy :class:`BatchNorm3d`.
+
+    ``num_features`` is read from the first input; the other arguments are those of
+    :class:`BatchNorm3d`, whose class the layer then has.
+
+    >>> layer = nn.LazyBatchNorm3d()
+    >>> _ = layer(eg.ones(2, 3, 4, 4, 4))
+    >>> layer
+    BatchNorm3d(3, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)
+    """
 
     cls_to_become = BatchNorm3d
 
 
 class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
-    """A lazy :class:`InstanceNorm1d`."""
+    """A lazy :class:`InstanceNorm1d`.
+
+    ``num_features`` is read from the first input; the other arguments are those of
+    :class:`InstanceNorm1d`, whose class the layer then has.
+
+    >>> layer = nn.LazyInstanceNorm1d()
+    >>> _ = layer(eg.ones(2, 3, 4))
+    >>> layer
+    InstanceNorm1d(3, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)
+    """
 
     cls_to_become = InstanceNorm1d
 
 
 class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
-    """A lazy :class:`InstanceNorm2d`."""
+    """A lazy :class:`InstanceNorm2d`.
+
+    ``num_features`` is read from the first input; the other arguments are those of
+    :class:`InstanceNorm2d`, whose class the layer then has.
+
+    >>> layer = nn.LazyInstanceNorm2d()
+    >>> _ = layer(eg.ones(2, 3, 4, 4))
+    >>> layer
+    InstanceNorm2d(3, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)
+    """
 
     cls_to_become = InstanceNorm2d
 
 
 class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
-    """A lazy :class:`InstanceNorm3d`."""
+    """A lazy :class:`InstanceNorm3d`.
+
+    ``num_features`` is read from the first input; the other arguments are those of
+    :class:`InstanceNorm3d`, whose class the layer then has.
+
+    >>> layer = nn.LazyInstanceNorm3d()
+    >>> _ = layer(eg.ones(2, 3, 4, 4, 4))
+    >>> layer
+    InstanceNorm3d(3, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)
+    """
 
     cls_to_become = InstanceNorm3d

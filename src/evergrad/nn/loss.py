@@ -95,11 +95,35 @@ class NLLLoss(_WeightedLoss):
 
 
 class NLLLoss2d(NLLLoss):
-    """The negative log-likelihood under its former name for images."""
+    """The negative log-likelihood under its former name for images.
+
+    The arguments are those of :class:`NLLLoss`. Input (N, C, H, W) of log probabilities, targets
+    (N, H, W).
+
+    >>> nn.NLLLoss2d()(eg.zeros(1, 2, 1, 1).log_softmax(1), eg.zeros(1, 1, 1, dtype=eg.int64))
+    tensor(0.6931)
+    """
 
 
 class PoissonNLLLoss(_Loss):
-    """The negative log-likelihood of counts."""
+    """The negative log-likelihood of counts.
+
+    ``exp(input) - target * input``.
+
+    Args:
+        log_input: whether the input is the logarithm of the rate; default ``True``
+        full: add Stirling's approximation of ``log(target!)``; default ``False``
+        eps: keeps ``log(input)`` finite for ``log_input=False``; default 1e-8
+        reduction: ``"mean"`` (default), ``"sum"`` or ``"none"``
+        size_average, reduce: former spellings of ``reduction``
+
+    >>> nn.PoissonNLLLoss()(eg.zeros(2), eg.tensor([1.0, 2.0]))
+    tensor(1.)
+    """
+
+    eps: float
+    full: bool
+    log_input: bool
 
     def __init__(
         self, log_input: bool = True, full: bool = False, size_average: bool | None = None,
@@ -116,7 +140,21 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """The negative log-likelihood of a normal distribution with predicted variance."""
+    """The negative log-likelihood of a normal distribution with predicted variance.
+
+    ``(log(var) + (input - target) ** 2 / var) / 2``.
+
+    Args:
+        full: add the constant ``log(2 pi) / 2``; default ``False``
+        eps: the least variance; default 1e-6
+        reduction: ``"mean"`` (default), ``"sum"`` or ``"none"``
+
+    >>> nn.GaussianNLLLoss()(eg.zeros(2), eg.ones(2), eg.ones(2))
+    tensor(0.5000)
+    """
+
+    eps: float
+    full: bool
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)
@@ -186,7 +224,18 @@ class CrossEntropyLoss(_WeightedLoss):
 
 
 class HingeEmbeddingLoss(_Loss):
-    """Small distances for targets 1, distances beyond a margin for targets -1."""
+    """Small distances for targets 1, distances beyond a margin for targets -1.
+
+    ``x`` for target 1, ``max(0, margin - x)`` for target -1.
+
+    Args:
+        margin: default 1.0
+        reduction: ``"mean"`` (default), ``"sum"`` or ``"none"``
+        size_average, reduce: former spellings of ``reduction``
+
+    >>> nn.HingeEmbeddingLoss()(eg.tensor([0.5, 0.5]), eg.tensor([1, -1]))
+    tensor(0.5000)
+    """
 
     def __init__(
         self, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None,
@@ -200,21 +249,52 @@ class HingeEmbeddingLoss(_Loss):
 
 
 class SoftMarginLoss(_Loss):
-    """The logistic loss of targets 1 and -1."""
+    """The logistic loss of targets 1 and -1.
+
+    ``log(1 + exp(-target * input))``.
+
+    Args:
+        reduction: ``"mean"`` (default), ``"sum"`` or ``"none"``
+        size_average, reduce: former spellings of ``reduction``
+
+    >>> nn.SoftMarginLoss()(eg.tensor([0.0, 2.0]), eg.tensor([1.0, 1.0]))
+    tensor(0.4100)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.soft_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiLabelMarginLoss(_Loss):
-    """A hinge loss of several right classes."""
+    """A hinge loss of several right classes.
+
+    Args:
+        reduction: ``"mean"`` (default), ``"sum"`` or ``"none"``
+        size_average, reduce: former spellings of ``reduction``
+
+    Input (N, C) or (C), targets of the same shape: class numbers up to the first -1.
+
+    >>> nn.MultiLabelMarginLoss()(eg.tensor([0.1, 0.2, 0.4, 0.8]), eg.tensor([3, 0, -1, 1]))
+    tensor(0.8500)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):
-    """The logistic loss of several right classes."""
+    """The logistic loss of several right classes.
+
+    Args:
+        weight: what each class counts, (C)
+        reduction: ``"mean"`` (default), ``"sum"`` or ``"none"``
+        size_average, reduce: former spellings of ``reduction``
+
+    Input (N, C) of scores, targets (N, C) of zeros and ones.
+
+    >>> nn.MultiLabelSoftMarginLoss()(eg.zeros(1, 2), eg.tensor([[1.0, 0.0]]))
+    tensor(0.6931)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_soft_margin_loss(
@@ -223,7 +303,21 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
 
 
 class CosineEmbeddingLoss(_Loss):
-    """Makes pairs point the same way (target 1) or not (target -1)."""
+    """Makes pairs point the same way (target 1) or not (target -1).
+
+    ``1 - cos`` for target 1, ``max(0, cos - margin)`` for target -1.
+
+    Args:
+        margin: between -1 and 1; default 0.0
+        reduction: ``"mean"`` (default), ``"sum"`` or ``"none"``
+        size_average, reduce: former spellings of ``reduction``
+
+    Inputs (N, D) and (N, D), target (N).
+
+    >>> a, b = eg.tensor([[1.0, 0.0]]), eg.tensor([[0.0, 1.0]])
+    >>> nn.CosineEmbeddingLoss()(a, b, eg.tensor([1]))
+    tensor(1.)
+    """
 
     def __init__(
         self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None,
@@ -239,7 +333,18 @@ class CosineEmbeddingLoss(_Loss):
 
 
 class MarginRankingLoss(_Loss):
-    """One input ranked above the other by a margin."""
+    """One input ranked above the other by a margin.
+
+    ``max(0, -target * (input1 - input2) + margin)``.
+
+    Args:
+        margin: default 0.0
+        reduction: ``"mean"`` (default), ``"sum"`` or ``"none"``
+        size_average, reduce: former spellings of ``reduction``
+
+    >>> nn.MarginRankingLoss()(eg.tensor([1.0]), eg.tensor([3.0]), eg.tensor([1.0]))
+    tensor(2.)
+    """
 
     def __init__(
         self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None,
@@ -255,7 +360,22 @@ class MarginRankingLoss(_Loss):
 
 
 class MultiMarginLoss(_WeightedLoss):
-    """A hinge loss of one right class."""
+    """A hinge loss of one right class.
+
+    Args:
+        p: power of what is lacking, 1 (default) or 2
+        margin: default 1.0
+        weight: what each class counts, (C)
+        reduction: ``"mean"`` (default), ``"sum"`` or ``"none"``
+        size_average, reduce: former spellings of ``reduction``
+
+    Input (N, C) of scores, targets (N) of class numbers.
+
+    >>> nn.MultiMarginLoss()(eg.tensor([[0.1, 0.2, 0.4, 0.8]]), eg.tensor([3]))
+    tensor(0.3250)
+    """
+
+    margin: float
 
     def __init__(
         self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
@@ -288,6 +408,11 @@ def _require_margin(loss: _Loss, margin: float) -> None:
 class TripletMarginLoss(_Loss):
     """An anchor closer to the positive than to the negative by a margin."""
 
+    swap: bool
+    eps: float
+    p: float
+    margin: float
+
     def __init__(
         self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
         size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -304,7 +429,23 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """The triplet loss with a distance of one's own."""
+    """The triplet loss with a distance of one's own.
+
+    Args:
+        distance_function: of two tensors; default :class:`PairwiseDistance`
+        margin: default 1.0
+        swap: use the smaller of ``d(a, n)`` and ``d(p, n)``; default ``False``
+        reduction: ``"mean"`` (default), ``"sum"`` or ``"none"``
+
+    >>> loss = nn.TripletMarginWithDistanceLoss(
+    ...     distance_function=lambda a, b: (a - b).abs().sum(-1)
+    ... )
+    >>> loss(eg.zeros(1, 2), eg.ones(1, 2), eg.zeros(1, 2))
+    tensor(3.)
+    """
+
+    swap: bool
+    margin: float
 
     def __init__(
         self, *, distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
@@ -312,7 +453,7 @@ class TripletMarginWithDistanceLoss(_Loss):
     ) -> None:  # fmt: skip
         super().__init__(reduction=reduction)
         _require_margin(self, margin)
-        self.distance_function = (
+        self.distance_function: Callable[[Tensor, Tensor], Tensor] = (
             PairwiseDistance() if distance_function is None else distance_function
         )
         self.margin, self.swap = margin, swap
@@ -346,6 +487,9 @@ class CTCLoss(_Loss):
 class CosineSimilarity(Module):
     """The cosine of the angle between vectors."""
 
+    eps: float
+    dim: int
+
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__()
         self.dim, self.eps = dim, eps
@@ -355,7 +499,22 @@ class CosineSimilarity(Module):
 
 
 class PairwiseDistance(Module):
-    """The p-norm of the difference between vectors."""
+    """The p-norm of the difference between vectors.
+
+    Args:
+        p: the norm; default 2.0
+        eps: added to the difference; default 1e-6
+        keepdim: keep the last dimension with extent 1; default ``False``
+
+    Inputs (N, D) or (D).
+
+    >>> nn.PairwiseDistance()(eg.tensor([[3.0, 0.0]]), eg.tensor([[0.0, 4.0]]))
+    tensor([5.])
+    """
+
+    keepdim: bool
+    eps: float
+    norm: float
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__()

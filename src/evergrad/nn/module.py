@@ -204,6 +204,7 @@ class Module(ModuleState, ModuleHooks):
                 yield from module.named_modules(memo, below, remove_duplicate)
 
     def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
+        """This module and all below it, each once."""
         for _, module in self.named_modules(remove_duplicate=remove_duplicate):
             yield module
 
@@ -216,6 +217,7 @@ class Module(ModuleState, ModuleHooks):
                 yield name, module
 
     def children(self) -> Iterator[Module]:
+        """The modules directly below."""
         for _, module in self.named_children():
             yield module
 
@@ -254,6 +256,7 @@ class Module(ModuleState, ModuleHooks):
         return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers of this module and of those below it."""
         for _, buffer in self.named_buffers(recurse=recurse):
             yield buffer
 
@@ -355,24 +358,31 @@ class Module(ModuleState, ModuleHooks):
         return self._apply(lambda t: t.to(target) if t.dtype.category >= dtypes.FLOATING else t)
 
     def type(self: M, dst_type: Any) -> M:
+        """Convert all parameters and buffers to an element type."""
         return self._apply(lambda t: t.type(dst_type))
 
     def float(self: M) -> M:
+        """Convert all floating-point parameters and buffers to float32."""
         return self.to(dtypes.float32)
 
     def double(self: M) -> M:
+        """Convert all floating-point parameters and buffers to float64."""
         return self.to(dtypes.float64)
 
     def half(self: M) -> M:
+        """Convert all floating-point parameters and buffers to float16."""
         return self.to(dtypes.float16)
 
     def bfloat16(self: M) -> M:
+        """Convert all floating-point parameters and buffers to bfloat16."""
         return self.to(dtypes.bfloat16)
 
     def cpu(self: M) -> M:
+        """The same: everything is on the CPU."""
         return self
 
     def cuda(self: M, device: Any = None) -> M:
+        """Refused: there is no GPU."""
         check_device("cuda")
         return self
 

@@ -16,6 +16,9 @@ from evergrad.ops.rows.creation.constants import empty
 class MultiheadAttention(Module):
     """Queries attend to keys in several heads; the heads' values are joined and projected."""
 
+    bias_v: Parameter
+    bias_k: Parameter
+
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
         add_bias_kv: bool = False, add_zero_attn: bool = False, kdim: int | None = None,
@@ -31,7 +34,7 @@ class MultiheadAttention(Module):
             raise AssertionError("embed_dim must be divisible by num_heads")
         self.embed_dim = embed_dim
         self.kdim: int = embed_dim if kdim is None else kdim
-        self.vdim = embed_dim if vdim is None else vdim
+        self.vdim: int = embed_dim if vdim is None else vdim
         self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
         self.num_heads = num_heads
         self.dropout = dropout

@@ -31,7 +31,16 @@ def multi_head_attention_forward(
     static_k: Tensor | None = None, static_v: Tensor | None = None,
     average_attn_weights: bool = True, is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """Query (T, B, E), key and value (S, B, E), or without a batch; gives output and weights."""
+    """Query (T, B, E), key and value (S, B, E), or without a batch; gives output and weights.
+
+    >>> layer, x = nn.MultiheadAttention(4, 2), eg.ones(3, 1, 4)
+    >>> y, weights = F.multi_head_attention_forward(
+    ...     x, x, x, 4, 2, layer.in_proj_weight, layer.in_proj_bias, None, None, False, 0.0,
+    ...     layer.out_proj.weight, layer.out_proj.bias,
+    ... )
+    >>> y.shape, weights.shape
+    (evergrad.Size([3, 1, 4]), evergrad.Size([1, 3, 3]))
+    """
     if is_causal and attn_mask is None:
         raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
     _check_inputs(query, key, value)

@@ -102,7 +102,7 @@ def triplet_margin_loss(
 
 def adaptive_max_pool1d(input: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
     """Maxima over as many windows as the output has places, and where they were."""
-    return F.adaptive_max_pool1d_with_indices(input, output_size)  # type: ignore[no-any-return]
+    return F.adaptive_max_pool1d_with_indices(input, output_size)
 
 
 def max_pool1d_with_indices(
@@ -110,7 +110,7 @@ def max_pool1d_with_indices(
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The largest number in each window, and where it was."""
-    return F.max_pool1d_with_indices(  # type: ignore[no-any-return]
+    return F.max_pool1d_with_indices(
         input, kernel_size, None if stride == () else stride, padding, dilation, ceil_mode
     )
 
@@ -191,7 +191,7 @@ grid_sampler_3d = grid_sampler
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """A convolution over the first dimension of ``(time, batch, channels)``."""
     found = F.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
-    return found.permute(2, 0, 1)  # type: ignore[no-any-return]
+    return found.permute(2, 0, 1)
 
 
 def embedding_bag(

@@ -121,19 +121,19 @@ class _BatchNorm(_RunningNorm):
 class BatchNorm1d(_BatchNorm):
     """Each channel of (N, C) or (N, C, L) normalised over the batch."""
 
-    ranks = (2, 3)
+    ranks: tuple[int, ...] = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
     """Each channel of (N, C, H, W) normalised over the batch."""
 
-    ranks = (4,)
+    ranks: tuple[int, ...] = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
     """Each channel of (N, C, D, H, W) normalised over the batch."""
 
-    ranks = (5,)
+    ranks: tuple[int, ...] = (5,)
 
 
 _sync_batch_norm: ExtensionPoint[..., Tensor] = ExtensionPoint("sync_batch_norm")
@@ -143,6 +143,18 @@ class SyncBatchNorm(_BatchNorm):
     """Batch norm with the statistics of the batches of all processes of a group together.
 
     Batches may have different sizes. In a single process it is batch norm.
+
+    Args:
+        num_features: channels C
+        eps: added to the variance; default 1e-5
+        momentum: weight of the batch in the running statistics; default 0.1
+        affine: whether to learn a factor and a summand for each channel; default ``True``
+        track_running_stats: whether to keep running statistics; default ``True``
+        process_group: the processes; default all
+
+    >>> model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm1d(3)))
+    >>> model[0]
+    SyncBatchNorm(3, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)
     """
 
     def __init__(
@@ -209,19 +221,31 @@ class _InstanceNorm(_RunningNorm):
 class InstanceNorm1d(_InstanceNorm):
     """Each channel of each (C, L) normalised by itself."""
 
-    ranks = (2, 3)
+    ranks: tuple[int, ...] = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
     """Each channel of each (C, H, W) normalised by itself."""
 
-    ranks = (3, 4)
+    ranks: tuple[int, ...] = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Each channel of each (C, D, H, W) normalised by itself."""
+    """Each channel of each (C, D, H, W) normalised by itself.
 
-    ranks = (4, 5)
+    Args:
+        num_features: channels C
+        eps: added to the variance; default 1e-5
+        momentum: weight of the input in the running statistics; default 0.1
+        affine: whether to learn a factor and a summand for each channel; default ``False``
+        track_running_stats: whether to keep running statistics; default ``False``
+
+    >>> y = nn.InstanceNorm3d(2)(eg.arange(16.0).view(1, 2, 2, 2, 2))
+    >>> eg.allclose(y.std((2, 3, 4), correction=0), eg.ones(1, 2))
+    True
+    """
+
+    ranks: tuple[int, ...] = (4, 5)
 
 
 class LayerNorm(Module):
@@ -243,6 +267,7 @@ class LayerNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the parameters anew, as the constructor does."""
         _reset_scale_and_shift(self)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -264,16 +289,19 @@ class RMSNorm(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        self.normalized_shape = tuple(shape)
+        self.normalized_shape: tuple[int, ...] = tuple(shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         if elementwise_affine:
-            self.weight = Parameter(empty(*self.normalized_shape, device=device, dtype=dtype))
+            self.weight: Parameter = Parameter(
+                empty(*self.normalized_shape, device=device, dtype=dtype)
+            )
         else:
             self.register_parameter("weight", None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the parameters anew, as the constructor does."""
         if self.weight is not None:
             init.ones_(self.weight)
 
@@ -306,6 +334,7 @@ class GroupNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the parameters anew, as the constructor does."""
         _reset_scale_and_shift(self)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -319,7 +348,24 @@ class GroupNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """Each channel divided by the energy of its neighbours."""
+    """Each channel divided by the energy of its neighbours.
+
+    ``x / (k + alpha / size * sum of x ** 2 of size neighbours) ** beta``.
+
+    Args:
+        size: number of neighbouring channels
+        alpha: factor; default 1e-4
+        beta: exponent; default 0.75
+        k: summand; default 1.0
+
+    >>> nn.LocalResponseNorm(2, alpha=1.0)(eg.ones(1, 2, 1)).flatten()
+    tensor([0.7378, 0.5946])
+    """
+
+    k: float
+    beta: float
+    alpha: float
+    size: int
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()
@@ -333,7 +379,13 @@ class LocalResponseNorm(Module):
 
 
 class CrossMapLRN2d(LocalResponseNorm):
-    """Local response norm under its older name."""
+    """Local response norm under its older name.
+
+    The arguments are those of :class:`LocalResponseNorm`; the input is (N, C, H, W).
+
+    >>> nn.CrossMapLRN2d(2, alpha=1.0)(eg.ones(1, 2, 1, 1)).flatten()
+    tensor([0.7378, 0.5946])
+    """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
         super().__init__(size, alpha, beta, k)

@@ -54,25 +54,65 @@ class _ZeroPad(_ConstantPad):
 
 
 class ConstantPad1d(_ConstantPad):
-    """One number around the last dimension."""
+    """One number around the last dimension.
+
+    Args:
+        padding: (left, right), or one number for all sides
+        value: the number that is added
+
+    Input (N, C, W) or (C, W).
+
+    >>> nn.ConstantPad1d((1, 0), 7.0)(eg.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[7., 1., 2., 3.]])
+    """
 
     dimensions = 1
 
 
 class ConstantPad2d(_ConstantPad):
-    """One number around the last two dimensions."""
+    """One number around the last two dimensions.
+
+    Args:
+        padding: (left, right, top, bottom), or one number for all sides
+        value: the number that is added
+
+    Input (N, C, H, W) or (C, H, W).
+
+    >>> nn.ConstantPad2d((1, 0, 0, 0), 7.0)(eg.arange(4.0).view(1, 2, 2))
+    tensor([[[7., 0., 1.],
+             [7., 2., 3.]]])
+    """
 
     dimensions = 2
 
 
 class ConstantPad3d(_ConstantPad):
-    """One number around the last three dimensions."""
+    """One number around the last three dimensions.
+
+    Args:
+        padding: (left, right, top, bottom, front, back), or one number for all sides
+        value: the number that is added
+
+    Input (N, C, D, H, W) or (C, D, H, W).
+
+    >>> nn.ConstantPad3d(1, 7.0)(eg.ones(1, 2, 2, 2)).shape
+    evergrad.Size([1, 4, 4, 4])
+    """
 
     dimensions = 3
 
 
 class ZeroPad1d(_ZeroPad):
-    """Zeros around the last dimension."""
+    """Zeros around the last dimension.
+
+    Args:
+        padding: (left, right), or one number for all sides
+
+    Input (N, C, W) or (C, W).
+
+    >>> nn.ZeroPad1d((1, 0))(eg.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[0., 1., 2., 3.]])
+    """
 
     dimensions = 1
 
@@ -84,60 +124,162 @@ class ZeroPad2d(_ZeroPad):
 
 
 class ZeroPad3d(_ZeroPad):
-    """Zeros around the last three dimensions."""
+    """Zeros around the last three dimensions.
+
+    Args:
+        padding: (left, right, top, bottom, front, back), or one number for all sides
+
+    Input (N, C, D, H, W) or (C, D, H, W).
+
+    >>> nn.ZeroPad3d(1)(eg.ones(1, 2, 2, 2)).shape
+    evergrad.Size([1, 4, 4, 4])
+    """
 
     dimensions = 3
 
 
 class ReflectionPad1d(_Pad):
-    """The inside mirrored at the edges of the last dimension."""
+    """The inside mirrored at the edges of the last dimension.
 
-    dimensions, mode = 1, "reflect"
+    Args:
+        padding: (left, right), or one number for all sides
+
+    Input (N, C, W) or (C, W).
+
+    >>> nn.ReflectionPad1d((1, 0))(eg.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[2., 1., 2., 3.]])
+    """
+
+    dimensions: int = 1
+    mode: str = "reflect"
 
 
 class ReflectionPad2d(_Pad):
-    """The inside mirrored at the edges of the last two dimensions."""
+    """The inside mirrored at the edges of the last two dimensions.
 
-    dimensions, mode = 2, "reflect"
+    Args:
+        padding: (left, right, top, bottom), or one number for all sides
+
+    Input (N, C, H, W) or (C, H, W).
+
+    >>> nn.ReflectionPad2d((1, 0, 0, 0))(eg.arange(4.0).view(1, 2, 2))
+    tensor([[[1., 0., 1.],
+             [3., 2., 3.]]])
+    """
+
+    dimensions: int = 2
+    mode: str = "reflect"
 
 
 class ReflectionPad3d(_Pad):
-    """The inside mirrored at the edges of the last three dimensions."""
+    """The inside mirrored at the edges of the last three dimensions.
 
-    dimensions, mode = 3, "reflect"
+    Args:
+        padding: (left, right, top, bottom, front, back), or one number for all sides
+
+    Input (N, C, D, H, W) or (C, D, H, W).
+
+    >>> nn.ReflectionPad3d(1)(eg.ones(1, 2, 2, 2)).shape
+    evergrad.Size([1, 4, 4, 4])
+    """
+
+    dimensions: int = 3
+    mode: str = "reflect"
 
 
 class ReplicationPad1d(_Pad):
-    """The edge repeated outside the last dimension."""
+    """The edge repeated outside the last dimension.
 
-    dimensions, mode = 1, "replicate"
+    Args:
+        padding: (left, right), or one number for all sides
+
+    Input (N, C, W) or (C, W).
+
+    >>> nn.ReplicationPad1d((1, 0))(eg.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[1., 1., 2., 3.]])
+    """
+
+    dimensions: int = 1
+    mode: str = "replicate"
 
 
 class ReplicationPad2d(_Pad):
-    """The edge repeated outside the last two dimensions."""
+    """The edge repeated outside the last two dimensions.
 
-    dimensions, mode = 2, "replicate"
+    Args:
+        padding: (left, right, top, bottom), or one number for all sides
+
+    Input (N, C, H, W) or (C, H, W).
+
+    >>> nn.ReplicationPad2d((1, 0, 0, 0))(eg.arange(4.0).view(1, 2, 2))
+    tensor([[[0., 0., 1.],
+             [2., 2., 3.]]])
+    """
+
+    dimensions: int = 2
+    mode: str = "replicate"
 
 
 class ReplicationPad3d(_Pad):
-    """The edge repeated outside the last three dimensions."""
+    """The edge repeated outside the last three dimensions.
 
-    dimensions, mode = 3, "replicate"
+    Args:
+        padding: (left, right, top, bottom, front, back), or one number for all sides
+
+    Input (N, C, D, H, W) or (C, D, H, W).
+
+    >>> nn.ReplicationPad3d(1)(eg.ones(1, 2, 2, 2)).shape
+    evergrad.Size([1, 4, 4, 4])
+    """
+
+    dimensions: int = 3
+    mode: str = "replicate"
 
 
 class CircularPad1d(_Pad):
-    """The last dimension continued from its other end."""
+    """The last dimension continued from its other end.
 
-    dimensions, mode = 1, "circular"
+    Args:
+        padding: (left, right), or one number for all sides
+
+    Input (N, C, W) or (C, W).
+
+    >>> nn.CircularPad1d((2, 0))(eg.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[2., 3., 1., 2., 3.]])
+    """
+
+    dimensions: int = 1
+    mode: str = "circular"
 
 
 class CircularPad2d(_Pad):
-    """The last two dimensions continued from their other ends."""
+    """The last two dimensions continued from their other ends.
 
-    dimensions, mode = 2, "circular"
+    Args:
+        padding: (left, right, top, bottom), or one number for all sides
+
+    Input (N, C, H, W) or (C, H, W).
+
+    >>> nn.CircularPad2d((1, 0, 0, 0))(eg.arange(4.0).view(1, 2, 2))
+    tensor([[[1., 0., 1.],
+             [3., 2., 3.]]])
+    """
+
+    dimensions: int = 2
+    mode: str = "circular"
 
 
 class CircularPad3d(_Pad):
-    """The last three dimensions continued from their other ends."""
+    """The last three dimensions continued from their other ends.
 
-    dimensions, mode = 3, "circular"
+    Args:
+        padding: (left, right, top, bottom, front, back), or one number for all sides
+
+    Input (N, C, D, H, W) or (C, D, H, W).
+
+    >>> nn.CircularPad3d(1)(eg.ones(1, 2, 2, 2)).shape
+    evergrad.Size([1, 4, 4, 4])
+    """
+
+    dimensions: int = 3
+    mode: str = "circular"

@@ -76,7 +76,17 @@ def _rebuild(
 
 
 class Buffer(Tensor):
-    """A tensor that is a buffer of the module it is assigned to: state without a gradient."""
+    """A tensor that is a buffer of the module it is assigned to: state without a gradient.
+
+    Args:
+        data: its values; default an empty tensor
+        persistent: whether ``state_dict()`` has it; default ``True``
+
+    >>> model = nn.Module()
+    >>> model.seen = nn.Buffer(eg.zeros(2))
+    >>> list(model.state_dict()), list(model.parameters())
+    (['seen'], [])
+    """
 
     __slots__ = ()
 
@@ -93,7 +103,18 @@ class Buffer(Tensor):
 
 
 class UninitializedParameter(Parameter):
-    """A parameter of a lazy module before its first input has told the shape."""
+    """A parameter of a lazy module before its first input has told the shape.
+
+    Args:
+        requires_grad: of the parameter; default ``True``
+        device: only the CPU
+        dtype: element type; default the default type of floats
+
+    >>> parameter = nn.UninitializedParameter()
+    >>> parameter.materialize((2, 3))
+    >>> parameter.shape
+    evergrad.Size([2, 3])
+    """
 
     __slots__ = ()
 
@@ -121,7 +142,18 @@ class UninitializedParameter(Parameter):
 
 
 class UninitializedBuffer(Tensor):
-    """A buffer of a lazy module before its first input has told the shape."""
+    """A buffer of a lazy module before its first input has told the shape.
+
+    Args:
+        requires_grad: of the buffer; default ``False``
+        device: only the CPU
+        dtype: element type; default the default type of floats
+
+    >>> buffer = nn.UninitializedBuffer()
+    >>> buffer.materialize((2,))
+    >>> buffer.shape
+    evergrad.Size([2])
+    """
 
     __slots__ = ()
 

@@ -80,19 +80,64 @@ class _MaxUnpool(Module):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """Puts pooled numbers back where they came from, zeros elsewhere."""
+    """Puts pooled numbers back where they came from, zeros elsewhere.
+
+    Args:
+        kernel_size: extent of the window of the pool
+        stride: distance of its windows; ``kernel_size`` by default
+        padding: its border; default 0
+
+    Call it with the values and indices of ``MaxPool1d(..., return_indices=True)``, and with
+    ``output_size`` where several inputs have pooled shapes that agree.
+
+    >>> pool = nn.MaxPool1d(2, return_indices=True)
+    >>> values, indices = pool(eg.tensor([[1.0, 5.0, 2.0, 3.0]]))
+    >>> nn.MaxUnpool1d(2)(values, indices)
+    tensor([[0., 5., 0., 3.]])
+    """
 
     dimensions = 1
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """Puts pooled numbers back where they came from, zeros elsewhere."""
+    """Puts pooled numbers back where they came from, zeros elsewhere.
+
+    Args:
+        kernel_size: extent of the window of the pool
+        stride: distance of its windows; ``kernel_size`` by default
+        padding: its border; default 0
+
+    Call it with the values and indices of ``MaxPool2d(..., return_indices=True)``, and with
+    ``output_size`` where several inputs have pooled shapes that agree.
+
+    >>> pool = nn.MaxPool2d(2, return_indices=True)
+    >>> values, indices = pool(eg.arange(16.0).view(1, 4, 4))
+    >>> nn.MaxUnpool2d(2)(values, indices)[0]
+    tensor([[ 0.,  0.,  0.,  0.],
+            [ 0.,  5.,  0.,  7.],
+            [ 0.,  0.,  0.,  0.],
+            [ 0., 13.,  0., 15.]])
+    """
 
     dimensions = 2
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """Puts pooled numbers back where they came from, zeros elsewhere."""
+    """Puts pooled numbers back where they came from, zeros elsewhere.
+
+    Args:
+        kernel_size: extent of the window of the pool
+        stride: distance of its windows; ``kernel_size`` by default
+        padding: its border; default 0
+
+    Call it with the values and indices of ``MaxPool3d(..., return_indices=True)``, and with
+    ``output_size`` where several inputs have pooled shapes that agree.
+
+    >>> pool = nn.MaxPool3d(2, return_indices=True)
+    >>> values, indices = pool(eg.arange(8.0).view(1, 2, 2, 2))
+    >>> nn.MaxUnpool3d(2)(values, indices).flatten()
+    tensor([0., 0., 0., 0., 0., 0., 0., 7.])
+    """
 
     dimensions = 3
 
@@ -106,7 +151,7 @@ class AvgPool1d(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
+        self.stride: Any = kernel_size if stride is None else stride
         self.padding = padding
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad
@@ -187,19 +232,61 @@ class _LPPool(Module):
 
 
 class LPPool1d(_LPPool):
-    """The p-norm of each window of (N, C, L)."""
+    """The p-norm of each window of (N, C, L).
+
+    ``(sum of x ** norm_type) ** (1 / norm_type)`` over each window.
+
+    Args:
+        norm_type: the power p
+        kernel_size: extent of the window
+        stride: distance of the windows; ``kernel_size`` by default
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+
+    Input (N, C, L) or (C, L).
+
+    >>> nn.LPPool1d(2, 2)(eg.tensor([[3.0, 4.0, 0.0, 2.0]]))
+    tensor([[5., 2.]])
+    """
 
     dimensions = 1
 
 
 class LPPool2d(_LPPool):
-    """The p-norm of each window of (N, C, H, W)."""
+    """The p-norm of each window of (N, C, H, W).
+
+    ``(sum of x ** norm_type) ** (1 / norm_type)`` over each window.
+
+    Args:
+        norm_type: the power p
+        kernel_size: extent of the window
+        stride: distance of the windows; ``kernel_size`` by default
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+
+    Input (N, C, H, W) or (C, H, W).
+
+    >>> nn.LPPool2d(2, 2)(eg.ones(1, 2, 4))
+    tensor([[[2., 2.]]])
+    """
 
     dimensions = 2
 
 
 class LPPool3d(_LPPool):
-    """The p-norm of each window of (N, C, D, H, W)."""
+    """The p-norm of each window of (N, C, D, H, W).
+
+    ``(sum of x ** norm_type) ** (1 / norm_type)`` over each window.
+
+    Args:
+        norm_type: the power p
+        kernel_size: extent of the window
+        stride: distance of the windows; ``kernel_size`` by default
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+
+    Input (N, C, D, H, W) or (C, D, H, W).
+
+    >>> nn.LPPool3d(2, 2)(eg.ones(1, 2, 2, 2))
+    tensor([[[[2.8284]]]])
+    """
 
     dimensions = 3
 
@@ -244,13 +331,33 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPool):
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    """Means over as many windows as the output has places."""
+    """Means over as many windows as the output has places.
+
+    Args:
+        output_size: extents (D, H, W) of the result, one number for all; ``None`` keeps
+            that of the input
+
+    Input (N, C, D, H, W) or (C, D, H, W).
+
+    >>> nn.AdaptiveAvgPool3d((1, 2, None))(eg.ones(1, 4, 6, 8, 5)).shape
+    evergrad.Size([1, 4, 1, 2, 5])
+    """
 
     dimensions = 3
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """Maxima over as many windows as the output has places."""
+    """Maxima over as many windows as the output has places.
+
+    Args:
+        output_size: extent of the result
+        return_indices: give the places of the maxima as well; default ``False``
+
+    Input (N, C, L) or (C, L).
+
+    >>> nn.AdaptiveMaxPool1d(2)(eg.tensor([[1.0, 5.0, 2.0, 3.0]]))
+    tensor([[5., 3.]])
+    """
 
     dimensions = 1
 
@@ -262,7 +369,18 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """Maxima over as many windows as the output has places."""
+    """Maxima over as many windows as the output has places.
+
+    Args:
+        output_size: extents (D, H, W) of the result, one number for all; ``None`` keeps
+            that of the input
+        return_indices: give the places of the maxima as well; default ``False``
+
+    Input (N, C, D, H, W) or (C, D, H, W).
+
+    >>> nn.AdaptiveMaxPool3d(2)(eg.ones(1, 4, 6, 8, 5)).shape
+    evergrad.Size([1, 4, 2, 2, 2])
+    """
 
     dimensions = 3
 
@@ -303,12 +421,32 @@ class _FractionalMaxPool(Module):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """The largest numbers of windows at random places of (N, C, H, W)."""
+    """The largest numbers of windows at random places of (N, C, H, W).
+
+    Args:
+        kernel_size: extent of each window
+        output_size: extents of the result, or
+        output_ratio: extents of the result as shares of the input's, between 0 and 1
+        return_indices: give the places of the maxima as well; default ``False``
+
+    >>> nn.FractionalMaxPool2d(2, output_ratio=0.5)(eg.ones(1, 1, 6, 8)).shape
+    evergrad.Size([1, 1, 3, 4])
+    """
 
     dimensions = 2
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """The largest numbers of windows at random places of (N, C, T, H, W)."""
+    """The largest numbers of windows at random places of (N, C, T, H, W).
+
+    Args:
+        kernel_size: extent of each window
+        output_size: extents of the result, or
+        output_ratio: extents of the result as shares of the input's, between 0 and 1
+        return_indices: give the places of the maxima as well; default ``False``
+
+    >>> nn.FractionalMaxPool3d(2, output_size=2)(eg.ones(1, 1, 4, 6, 8)).shape
+    evergrad.Size([1, 1, 2, 2, 2])
+    """
 
     dimensions = 3

@@ -116,9 +116,15 @@ def _layers_of(kind: str, name: str, doc: str) -> Callable[..., tuple[Tensor, Te
     return layers
 
 
-gru = _layers_of("gru", "gru", "Layers of gated recurrent units: outputs and last state.")
-rnn_tanh = _layers_of("rnn_tanh", "rnn_tanh", "Layers of ``h = tanh(W x + U h)``.")
-rnn_relu = _layers_of("rnn_relu", "rnn_relu", "Layers of ``h = relu(W x + U h)``.")
+gru: Callable[..., tuple[Tensor, Tensor]] = _layers_of(
+    "gru", "gru", "Layers of gated recurrent units: outputs and last state."
+)
+rnn_tanh: Callable[..., tuple[Tensor, Tensor]] = _layers_of(
+    "rnn_tanh", "rnn_tanh", "Layers of ``h = tanh(W x + U h)``."
+)
+rnn_relu: Callable[..., tuple[Tensor, Tensor]] = _layers_of(
+    "rnn_relu", "rnn_relu", "Layers of ``h = relu(W x + U h)``."
+)
 
 
 # -- one step ------------------------------------------------------------------------------------
@@ -147,6 +153,8 @@ def _cell_of(
     return cell
 
 
-gru_cell = _cell_of(gru_step, "gru_cell", "One step of gated recurrent units.")
-rnn_tanh_cell = _cell_of(tanh_step, "rnn_tanh_cell", "``tanh(W x + U h)``")
-rnn_relu_cell = _cell_of(relu_step, "rnn_relu_cell", "``relu(W x + U h)``")
+gru_cell: Callable[..., Tensor] = _cell_of(
+    gru_step, "gru_cell", "One step of gated recurrent units."
+)
+rnn_tanh_cell: Callable[..., Tensor] = _cell_of(tanh_step, "rnn_tanh_cell", "``tanh(W x + U h)``")
+rnn_relu_cell: Callable[..., Tensor] = _cell_of(relu_step, "rnn_relu_cell", "``relu(W x + U h)``")

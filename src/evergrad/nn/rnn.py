@@ -36,7 +36,18 @@ _KINDS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
 
 
 class RNNBase(Module):
-    """The settings, parameters and loop over layers that recurrent layers share."""
+    """The settings, parameters and loop over layers that recurrent layers share.
+
+    Args:
+        mode: ``"LSTM"``, ``"GRU"``, ``"RNN_TANH"`` or ``"RNN_RELU"``
+        input_size: features of each step
+        hidden_size: features of the state
+        num_layers: layers above each other; default 1
+        bias, batch_first, dropout, bidirectional, proj_size: as :class:`LSTM` has them
+
+    >>> isinstance(nn.LSTM(2, 3), nn.RNNBase), nn.LSTM(2, 3).mode
+    (True, 'LSTM')
+    """
 
     def __init__(
         self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
@@ -51,7 +62,7 @@ class RNNBase(Module):
         self.num_layers = num_layers
         self.bias = bias
         self.batch_first = batch_first
-        self.dropout = float(dropout)
+        self.dropout: float = float(dropout)
         self.bidirectional = bidirectional
         self.proj_size = proj_size
         directions = 2 if bidirectional else 1
@@ -72,6 +83,7 @@ class RNNBase(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the parameters anew, as the constructor does."""
         bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
@@ -81,6 +93,7 @@ class RNNBase(Module):
 
     @property
     def all_weights(self) -> list[list[Parameter]]:
+        """The parameters of each layer and direction, in their order."""
         suffixes = ("", "_reverse")[: 2 if self.bidirectional else 1]
         return [
             [getattr(self, name) for kind in _KINDS if hasattr(self, name := f"{kind}_l{layer}{s}")]
@@ -188,7 +201,7 @@ def _check_settings(
             "dropout option adds dropout after all but last recurrent layer, so non-zero dropout "
             f"expects num_layers greater than 1, but got dropout={dropout} and "
             f"num_layers={num_layers}",
-            stacklevel=4,
+            stacklevel=5,  # below _check_settings, two constructors and the wrapper of one
         )
     if input_size <= 0:
         raise ValueError("input_size must be greater than zero")
@@ -321,7 +334,17 @@ def _refuse_projection(proj_size: int | None) -> None:
 
 
 class RNNCellBase(Module):
-    """One step as a layer."""
+    """One step as a layer.
+
+    Args:
+        input_size: features of the input
+        hidden_size: features of the state
+        bias: whether to add one
+        num_chunks: gates: 1 for :class:`RNNCell`, 3 for :class:`GRUCell`, 4 for :class:`LSTMCell`
+
+    >>> nn.GRUCell(4, 3).weight_ih.shape
+    evergrad.Size([9, 4])
+    """
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None,
@@ -343,6 +366,7 @@ class RNNCellBase(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the parameters anew, as the constructor does."""
         bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
@@ -390,7 +414,19 @@ class RNNCellBase(Module):
 
 
 class RNNCell(RNNCellBase):
-    """One step of :class:`RNN`."""
+    """One step of :class:`RNN`.
+
+    Args:
+        input_size: features of the input
+        hidden_size: features of the state
+        bias: whether to add one; default ``True``
+        nonlinearity: ``"tanh"`` (default) or ``"relu"``
+
+    Called with input (N, input_size) and state (N, hidden_size), zeros if not given.
+
+    >>> nn.RNNCell(4, 3)(eg.ones(2, 4)).shape
+    evergrad.Size([2, 3])
+    """
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",

@@ -12,6 +12,9 @@ from evergrad.nn.module import Module
 class Flatten(Module):
     """Dimensions put together; by default all but the batch."""
 
+    end_dim: int
+    start_dim: int
+
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
@@ -39,7 +42,23 @@ class Unflatten(Module):
 
 
 class Fold(Module):
-    """Windows added up into an image."""
+    """Windows added up into an image.
+
+    The transpose of :class:`Unfold`: (N, C * kernel elements, windows) becomes (N, C, H, W).
+
+    Args:
+        output_size: extents (H, W) of the image
+        kernel_size: extents of the windows
+        dilation: distance of the elements of a window; default 1
+        padding: border that is cut off; default 0
+        stride: distance of the windows; default 1
+
+    >>> columns = nn.Unfold(2)(eg.ones(1, 1, 3, 3))
+    >>> nn.Fold((3, 3), 2)(columns)[0, 0]
+    tensor([[1., 2., 1.],
+            [2., 4., 2.],
+            [1., 2., 1.]])
+    """
 
     def __init__(
         self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
@@ -65,7 +84,22 @@ class Fold(Module):
 
 
 class Unfold(Module):
-    """The windows of an image as columns."""
+    """The windows of an image as columns.
+
+    (N, C, H, W) becomes (N, C * kernel elements, windows).
+
+    Args:
+        kernel_size: extents of the windows
+        dilation: distance of the elements of a window; default 1
+        padding: border of zeros; default 0
+        stride: distance of the windows; default 1
+
+    >>> nn.Unfold(2)(eg.arange(6.0).view(1, 1, 2, 3))
+    tensor([[[0., 1.],
+             [1., 2.],
+             [3., 4.],
+             [4., 5.]]])
+    """
 
     def __init__(
         self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
@@ -101,7 +135,16 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """Pixels gathered into channels."""
+    """Pixels gathered into channels.
+
+    Args:
+        downscale_factor: r
+
+    (N, C, H r, W r) becomes (N, C r r, H, W): the inverse of :class:`PixelShuffle`.
+
+    >>> nn.PixelUnshuffle(2)(eg.ones(1, 1, 4, 6)).shape
+    evergrad.Size([1, 4, 2, 3])
+    """
 
     def __init__(self, downscale_factor: int) -> None:
         super().__init__()
@@ -115,7 +158,14 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """Channels of several groups interleaved."""
+    """Channels of several groups interleaved.
+
+    Args:
+        groups: number of groups, a divisor of the channels of (N, C, *)
+
+    >>> nn.ChannelShuffle(2)(eg.arange(4).view(1, 4, 1)).flatten()
+    tensor([0, 2, 1, 3])
+    """
 
     def __init__(self, groups: int) -> None:
         super().__init__()
@@ -161,14 +211,33 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Upsampling that repeats pixels."""
+    """Upsampling that repeats pixels.
+
+    Args:
+        size: extents (H, W) of the result, or
+        scale_factor: what the input's are multiplied by
+
+    >>> nn.UpsamplingNearest2d(scale_factor=2)(eg.tensor([[[[0.0, 1.0]]]]))
+    tensor([[[[0., 0., 1., 1.],
+              [0., 0., 1., 1.]]]])
+    """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, mode="nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Upsampling that interpolates between pixels."""
+    """Upsampling that interpolates between pixels.
+
+    Args:
+        size: extents (H, W) of the result, or
+        scale_factor: what the input's are multiplied by
+
+    Corners stay at corners (``align_corners=True``).
+
+    >>> nn.UpsamplingBilinear2d(size=(1, 3))(eg.tensor([[[[0.0, 1.0]]]]))
+    tensor([[[[0.0000, 0.5000, 1.0000]]]])
+    """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)

@@ -66,7 +66,7 @@ class TransformerEncoderLayer(_Layer):
         self.norm2: LayerNorm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
         self.dropout1: Dropout = Dropout(dropout)
         self.dropout2: Dropout = Dropout(dropout)
-        self.activation = _activation(activation)
+        self.activation: Callable[[Tensor], Tensor] = _activation(activation)
 
     def forward(
         self, src: Tensor, src_mask: Tensor | None = None,
@@ -84,7 +84,15 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self-attention, attention to the encoder's output, and a feed-forward block."""
+    """Self-attention, attention to the encoder's output, and a feed-forward block.
+
+    The arguments are those of :class:`TransformerEncoderLayer`. Called with ``tgt`` (T, N, E) and
+    ``memory`` (S, N, E), and masks for both.
+
+    >>> layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+    >>> layer(eg.ones(3, 4, 8), eg.ones(3, 5, 8)).shape
+    evergrad.Size([3, 4, 8])
+    """
 
     def __init__(
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
@@ -93,7 +101,7 @@ class TransformerDecoderLayer(_Layer):
     ) -> None:  # fmt: skip
         super().__init__()
         factory = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(
+        self.self_attn: MultiheadAttention = MultiheadAttention(
             d_model, nhead, dropout=dropout, batch_first=batch_first, bias=bias, **factory
         )
         self.multihead_attn: MultiheadAttention = MultiheadAttention(
@@ -101,13 +109,13 @@ class TransformerDecoderLayer(_Layer):
         )
         self._make_feed_forward(d_model, dim_feedforward, dropout, bias, factory)
         self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
-        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
+        self.norm1: LayerNorm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
+        self.norm2: LayerNorm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
         self.norm3: LayerNorm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
+        self.dropout1: Dropout = Dropout(dropout)
+        self.dropout2: Dropout = Dropout(dropout)
         self.dropout3: Dropout = Dropout(dropout)
-        self.activation = _activation(activation)
+        self.activation: Callable[[Tensor], Tensor] = _activation(activation)
 
     def forward(
         self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,
@@ -160,11 +168,21 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """Several decoder layers, each a copy of the given one."""
+    """Several decoder layers, each a copy of the given one.
+
+    Args:
+        decoder_layer: a :class:`TransformerDecoderLayer`
+        num_layers: how many
+        norm: a module that is called last; default none
+
+    >>> layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+    >>> nn.TransformerDecoder(layer, 2)(eg.ones(3, 4, 8), eg.ones(3, 5, 8)).shape
+    evergrad.Size([3, 4, 8])
+    """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
-        self.layers = _copies(decoder_layer, num_layers)
+        self.layers: ModuleList = _copies(decoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
 
@@ -184,7 +202,25 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder and a decoder."""
+    """An encoder and a decoder.
+
+    Args:
+        d_model: features; default 512
+        nhead: heads; default 8
+        num_encoder_layers, num_decoder_layers: default 6
+        dim_feedforward: features within the feed-forward blocks; default 2048
+        dropout: default 0.1
+        activation: ``"relu"`` (default), ``"gelu"`` or a function
+        custom_encoder, custom_decoder: modules in their place
+        layer_norm_eps: default 1e-5
+        batch_first: (N, T, E) in place of (T, N, E); default ``False``
+        norm_first: norms before the blocks in place of after them; default ``False``
+        bias: whether linear layers and norms have one; default ``True``
+
+    >>> model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+    >>> model(eg.ones(3, 5, 8), eg.ones(3, 4, 8)).shape
+    evergrad.Size([3, 4, 8])
+    """
 
     def __init__(
         self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6,
@@ -200,13 +236,13 @@ class Transformer(Module):
             norm_first, bias,
         )  # fmt: skip
         if custom_encoder is not None:
-            self.encoder = custom_encoder
+            self.encoder: Module = custom_encoder
         else:
             layer: Module = TransformerEncoderLayer(*settings, **factory)
             norm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
             self.encoder = TransformerEncoder(layer, num_encoder_layers, norm)
         if custom_decoder is not None:
-            self.decoder = custom_decoder
+            self.decoder: Module = custom_decoder
         else:
             layer = TransformerDecoderLayer(*settings, **factory)
             norm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)

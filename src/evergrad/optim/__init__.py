@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from evergrad.keywords import suggest_keywords
 from evergrad.lazy import known_names
 from evergrad.optim import lr_scheduler, swa_utils
 from evergrad.optim.adadelta import Adadelta
@@ -48,6 +49,8 @@ for _name, _doc in DOCS.items():
     globals()[_name].__doc__ = _doc
 for _name, _doc in SCHEDULES.items():
     getattr(lr_scheduler, _name).__doc__ = _doc
+suggest_keywords(*(globals()[_name] for _name in DOCS if _name != "Optimizer"))
+suggest_keywords(*(getattr(lr_scheduler, _name) for _name in SCHEDULES))
 
 if not TYPE_CHECKING:
     __getattr__ = known_names(__name__)

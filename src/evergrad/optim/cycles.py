@@ -23,7 +23,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         if T_mult < 1 or not isinstance(T_mult, int):
             raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
         self.T_0 = T_0
-        self.T_i = T_0
+        self.T_i: int = T_0
         self.T_mult = T_mult
         self.eta_min = eta_min
         self.T_cur: float = last_epoch
@@ -46,7 +46,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
                 self.T_i *= self.T_mult
         else:
             self._place(epoch)
-        self.last_epoch = math.floor(epoch)
+        self.last_epoch: int = math.floor(epoch)
         self._write(self.get_lr())
 
     def _place(self, epoch: float) -> None:
@@ -92,7 +92,9 @@ class CyclicLR(LRScheduler):
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
             self.use_beta1: bool = _uses_beta1(optimizer)
-            self.base_momentums = for_each_group("base_momentum", optimizer, base_momentum)
+            self.base_momentums: list[Any] = for_each_group(
+                "base_momentum", optimizer, base_momentum
+            )
             self.max_momentums: list[Any] = for_each_group("max_momentum", optimizer, max_momentum)
             for momentum, group in zip(self.max_momentums, optimizer.param_groups, strict=True):
                 _write_momentum(group, momentum)
@@ -100,6 +102,7 @@ class CyclicLR(LRScheduler):
         self.base_lrs = bases
 
     def scale_fn(self, x: float) -> float:
+        """The factor of the amplitude, in a cycle or at a step."""
         if self._scale_fn is not None:
             return self._scale_fn(x)
         if self.mode == "triangular":
@@ -130,6 +133,7 @@ class CyclicLR(LRScheduler):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from what ``state_dict`` gave."""
         given = dict(state_dict)
         attributes = given.pop("_scale_fn_custom", None)
         super().load_state_dict(given)
@@ -183,7 +187,7 @@ class OneCycleLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _start_momentum(self, optimizer: Optimizer, high: Any, low: Any, last_epoch: int) -> None:
-        self.use_beta1 = _uses_beta1(optimizer)
+        self.use_beta1: bool = _uses_beta1(optimizer)
         if last_epoch != -1:
             return
         for group, top, bottom in zip(

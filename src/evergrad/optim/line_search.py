@@ -55,8 +55,8 @@ class WolfeSearch:
         self.start = start
         self.tolerance = tolerance
         self.limit = limit
-        self.evaluations = 0
-        self.rounds = 0
+        self.evaluations: int = 0
+        self.rounds: int = 0
 
     def _evaluate(self, at: float) -> _Point:
         value, gradient = self.objective(at)

@@ -24,7 +24,24 @@ def _lion(
 
 
 class Lion(ParameterwiseOptimizer):
-    """Steps of one size along the signs of a mix of the gradient and its running mean."""
+    """Steps of one size along the signs of a mix of the gradient and its running mean.
+
+    Args:
+        params: tensors, or dictionaries with options of their own
+        lr: learning rate; default 1e-4
+        betas: weights of the mean in the step, and in the mean; default (0.9, 0.99)
+        weight_decay: share of the parameter that is taken off, times ``lr``; default 0
+        maximize: whether to climb; default ``False``
+        foreach: accepted, has no effect
+
+    PyTorch has no such optimizer.
+
+    >>> w = nn.Parameter(eg.ones(2))
+    >>> (w * w).sum().backward()
+    >>> optim.Lion([w], lr=0.1).step()
+    >>> w.detach()
+    tensor([0.9000, 0.9000])
+    """
 
     def __init__(
         self, params: Any, lr: Any = 1e-4, betas: tuple[float, float] = (0.9, 0.99),

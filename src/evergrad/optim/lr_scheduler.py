@@ -28,12 +28,28 @@ _LRScheduler = LRScheduler
 
 
 class ChainedScheduler(LRScheduler):
-    """Several schedules that all act at every step."""
+    """Several schedules that all act at every step.
+
+    Args:
+        schedulers: schedules of one optimizer
+        optimizer: default that of the first
+
+    >>> optimizer = optim.SGD([nn.Parameter(eg.ones(1))], lr=1.0)
+    >>> halve = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    >>> step = optim.lr_scheduler.StepLR(optimizer, 1, 0.1)
+    >>> chained = optim.lr_scheduler.ChainedScheduler([halve, step])
+    >>> optimizer.step()
+    >>> chained.step()
+    >>> chained.get_last_lr()
+    [0.05]
+    """
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Any = None) -> None:
         if not schedulers:
             raise ValueError("ChainedScheduler expects at least one scheduler to be chained.")
-        self.optimizer = schedulers[0].optimizer if optimizer is None else optimizer
+        self.optimizer: Optimizer | Any = (
+            schedulers[0].optimizer if optimizer is None else optimizer
+        )
         for scheduler in schedulers:
             if scheduler.optimizer is not self.optimizer:
                 raise ValueError("ChainedScheduler expects all schedulers to share an optimizer")
@@ -49,6 +65,7 @@ class ChainedScheduler(LRScheduler):
         return _state_with_parts(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from what ``state_dict`` gave."""
         _load_with_parts(self, state_dict)
 
 
@@ -77,7 +94,23 @@ def _take_back_first_step(scheduler: LRScheduler) -> None:
 
 
 class SequentialLR(LRScheduler):
-    """One schedule after the other, changing at the milestones."""
+    """One schedule after the other, changing at the milestones.
+
+    Args:
+        optimizer: the optimizer whose rates are set
+        schedulers: the schedules
+        milestones: the steps at which the next one begins, one fewer
+        last_epoch: the step to go on from; default -1, the start
+
+    >>> optimizer = optim.SGD([nn.Parameter(eg.ones(1))], lr=1.0)
+    >>> warm = optim.lr_scheduler.ConstantLR(optimizer, 0.5, total_iters=10)
+    >>> decay = optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    >>> schedule = optim.lr_scheduler.SequentialLR(optimizer, [warm, decay], milestones=[1])
+    >>> optimizer.step()
+    >>> schedule.step()
+    >>> schedule.get_last_lr()
+    [1.0]
+    """
 
     def __init__(
         self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int],
@@ -96,7 +129,7 @@ class SequentialLR(LRScheduler):
             )
         self._schedulers = schedulers
         self._milestones = milestones
-        self.last_epoch = last_epoch + 1
+        self.last_epoch: int = last_epoch + 1
         self.optimizer = optimizer
         for group in optimizer.param_groups:
             write_rate(group, group["initial_lr"])
@@ -122,11 +155,31 @@ class SequentialLR(LRScheduler):
         return _state_with_parts(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from what ``state_dict`` gave."""
         _load_with_parts(self, state_dict)
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """Times ``factor`` when a measured value has stopped improving."""
+    """Times ``factor`` when a measured value has stopped improving.
+
+    Args:
+        optimizer: the optimizer whose rates are set
+        mode: ``"min"`` (default) if the value should fall, ``"max"`` if it should rise
+        factor: default 0.1
+        patience: steps without improvement that are waited for; default 10
+        threshold: what counts as improvement; default 1e-4
+        threshold_mode: ``"rel"`` (default) or ``"abs"``
+        cooldown: steps to wait after a change; default 0
+        min_lr: the least rate; default 0
+        eps: the least change; default 1e-8
+
+    >>> optimizer = optim.SGD([nn.Parameter(eg.ones(1))], lr=1.0)
+    >>> schedule = optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+    >>> for loss in (3.0, 2.0, 2.0):
+    ...     schedule.step(loss)
+    >>> optimizer.param_groups[0]["lr"]
+    0.1
+    """
 
     def __init__(
         self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
@@ -150,15 +203,17 @@ class ReduceLROnPlateau(LRScheduler):
         self.threshold_mode = threshold_mode
         self.cooldown = cooldown
         self.eps = eps
-        self.min_lrs = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr] * count
-        self.last_epoch = 0
+        self.min_lrs: list[float] = (
+            list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr] * count
+        )
+        self.last_epoch: int = 0
         self._last_lr = self._present()
         self._reset()
 
     def _reset(self) -> None:
-        self.best = math.inf if self.mode == "min" else -math.inf
-        self.cooldown_counter = 0
-        self.num_bad_epochs = 0
+        self.best: float = math.inf if self.mode == "min" else -math.inf
+        self.cooldown_counter: int = 0
+        self.num_bad_epochs: int = 0
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
         """Look at a new measurement."""
@@ -187,6 +242,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     @property
     def in_cooldown(self) -> bool:
+        """Whether it waits after a change."""
         return self.cooldown_counter > 0
 
     def is_better(self, a: float, best: float) -> bool:

@@ -307,21 +307,25 @@ class Optimizer:
     def register_state_dict_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
+        """Call a hook before ``state_dict``."""
         return RemovableHandle(self._state_hooks["save_pre"], hook, first=prepend)
 
     def register_state_dict_post_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
+        """Call a hook with what ``state_dict`` gives."""
         return RemovableHandle(self._state_hooks["save_post"], hook, first=prepend)
 
     def register_load_state_dict_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
+        """Call a hook before ``load_state_dict``."""
         return RemovableHandle(self._state_hooks["load_pre"], hook, first=prepend)
 
     def register_load_state_dict_post_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
+        """Call a hook after ``load_state_dict``."""
         return RemovableHandle(self._state_hooks["load_post"], hook, first=prepend)
 
 

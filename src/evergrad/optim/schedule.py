@@ -41,7 +41,22 @@ def for_each_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
 
 
 class LRScheduler:
-    """Base of all schedules: counts steps and writes what :meth:`get_lr` gives."""
+    """Base of all schedules: counts steps and writes what :meth:`get_lr` gives.
+
+    Args:
+        optimizer: the optimizer whose rates are set
+        last_epoch: the step to go on from; default -1, the start
+
+    >>> optimizer = optim.SGD([nn.Parameter(eg.ones(1))], lr=1.0)
+    >>> class Inverse(optim.lr_scheduler.LRScheduler):
+    ...     def get_lr(self):
+    ...         return [lr / (1 + self.last_epoch) for lr in self.base_lrs]
+    >>> schedule = Inverse(optimizer)
+    >>> optimizer.step()
+    >>> schedule.step()
+    >>> schedule.get_last_lr()
+    [0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -58,8 +73,10 @@ class LRScheduler:
                         "param 'initial_lr' is not specified in "
                         f"param_groups[{i}] when resuming an optimizer"
                     )
-        self.base_lrs = [own_rate(group["initial_lr"]) for group in optimizer.param_groups]
-        self.last_epoch = last_epoch
+        self.base_lrs: list[Any] = [
+            own_rate(group["initial_lr"]) for group in optimizer.param_groups
+        ]
+        self.last_epoch: int = last_epoch
         self._initial_step()
 
     def _initial_step(self) -> None:
@@ -74,6 +91,7 @@ class LRScheduler:
         return {key: value for key, value in self.__dict__.items() if key != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from what ``state_dict`` gave."""
         self.__dict__.update(state_dict)
 
     def get_last_lr(self) -> list[Any]:

@@ -19,7 +19,24 @@ from evergrad.optim.row_updates import Rows, rows_of, update_rows
 
 
 class SparseAdam(ParameterwiseOptimizer):
-    """Adam that updates only the rows of which a sparse gradient speaks, and their means."""
+    """Adam that updates only the rows of which a sparse gradient speaks, and their means.
+
+    Args:
+        params: tensors with sparse gradients, as of ``nn.Embedding(..., sparse=True)``
+        lr: learning rate; default 1e-3
+        betas: decay of the means of gradients and squares; default (0.9, 0.999)
+        eps: added to the denominator; default 1e-8
+        maximize: whether to climb; default ``False``
+
+    >>> table = nn.Embedding(3, 2, sparse=True)
+    >>> _ = nn.init.ones_(table.weight)
+    >>> table(eg.tensor([1])).sum().backward()
+    >>> optim.SparseAdam(table.parameters(), lr=0.1).step()
+    >>> table.weight.detach()
+    tensor([[1.0000, 1.0000],
+            [0.9000, 0.9000],
+            [1.0000, 1.0000]])
+    """
 
     takes_sparse = True
 

@@ -31,7 +31,15 @@ def _check_decay(decay: float) -> None:
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Average:
-    """The exponential average of one tensor."""
+    """The exponential average of one tensor.
+
+    Args:
+        decay: weight of the average so far; default 0.999
+
+    >>> average = optim.swa_utils.get_ema_avg_fn(0.9)
+    >>> average(eg.tensor(1.0), eg.tensor(0.0), 1)
+    tensor(0.9000)
+    """
     _check_decay(decay)
 
     def average(held: Tensor, current: Tensor, count: Any) -> Tensor:
@@ -42,7 +50,12 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
 
 
 def get_swa_avg_fn() -> Average:
-    """The equal average of one tensor."""
+    """The equal average of one tensor.
+
+    >>> average = optim.swa_utils.get_swa_avg_fn()
+    >>> average(eg.tensor(1.0), eg.tensor(4.0), 2)
+    tensor(2.)
+    """
 
     def average(held: Tensor, current: Tensor, count: Any) -> Tensor:
         with using(grad=False):
@@ -52,13 +65,33 @@ def get_swa_avg_fn() -> Average:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageOfMany:
-    """The exponential average of many tensors, in place."""
+    """The exponential average of many tensors, in place.
+
+    Args:
+        decay: weight of the average so far; default 0.999
+
+    >>> mean = [eg.tensor(1.0)]
+    >>> optim.swa_utils.get_ema_multi_avg_fn(0.9)(mean, [eg.tensor(0.0)], 1)
+    >>> mean
+    [tensor(0.9000)]
+    """
     return _in_place(get_ema_avg_fn(decay), lambda count: 1 - decay)
 
 
 def get_swa_multi_avg_fn() -> AverageOfMany:
-    """The equal average of many tensors, in place."""
-    return _in_place(get_swa_avg_fn(), lambda count: 1 / (symbolic_item(count) + 1))
+    """The equal average of many tensors, in place.
+
+    >>> mean = [eg.tensor(1.0)]
+    >>> optim.swa_utils.get_swa_multi_avg_fn()(mean, [eg.tensor(4.0)], 2)
+    >>> mean
+    [tensor(2.)]
+    """
+
+    def weight(count: Any) -> float:
+        number = symbolic_item(count) if isinstance(count, Tensor) else count
+        return 1 / (number + 1)  # type: ignore[no-any-return]
+
+    return _in_place(get_swa_avg_fn(), weight)
 
 
 def _in_place(average: Average, weight: Callable[[Any], float]) -> AverageOfMany:
@@ -76,7 +109,23 @@ def _in_place(average: Average, weight: Callable[[Any], float]) -> AverageOfMany
 
 
 class AveragedModel(Module):
-    """A copy of a model whose parameters are averages of those the model has had."""
+    """A copy of a model whose parameters are averages of those the model has had.
+
+    Args:
+        model: the model
+        device: only the CPU
+        avg_fn: the average of one tensor; default the equal one
+        multi_avg_fn: the average of all tensors, in its place
+        use_buffers: average buffers as well; default ``False``
+
+    >>> model = nn.Linear(1, 1, bias=False)
+    >>> mean = optim.swa_utils.AveragedModel(model)
+    >>> for value in (1.0, 3.0):
+    ...     _ = nn.init.constant_(model.weight, value)
+    ...     mean.update_parameters(model)
+    >>> mean.module.weight.item()
+    2.0
+    """
 
     def __init__(
         self, model: Module, device: Any = None, avg_fn: Average | None = None,
@@ -85,7 +134,7 @@ class AveragedModel(Module):
         super().__init__()
         if avg_fn is not None and multi_avg_fn is not None:
             raise AssertionError("Only one of avg_fn and multi_avg_fn should be provided")
-        self.module = deepcopy(model)
+        self.module: Module = deepcopy(model)
         if device is not None:
             self.module = self.module.to(device)
         self.register_buffer("n_averaged", scalar_tensor(0, dtype=dtypes.int64))
@@ -120,7 +169,18 @@ class AveragedModel(Module):
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Compute the running statistics of all batch norms anew, in one pass over the data."""
+    """Compute the running statistics of all batch norms anew, in one pass over the data.
+
+    Args:
+        loader: gives batches, or tuples whose first element is one
+        model: the model, in any mode
+        device: only the CPU
+
+    >>> model = nn.BatchNorm1d(1)
+    >>> optim.swa_utils.update_bn([eg.tensor([[1.0], [3.0]])], model)
+    >>> model.running_mean
+    tensor([2.])
+    """
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not norms:
         return
@@ -139,7 +199,22 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
 
 
 class SWALR(LRScheduler):
-    """From the present rate to a constant one."""
+    """From the present rate to a constant one.
+
+    Args:
+        optimizer: the optimizer whose rates are set
+        swa_lr: the rate to reach, one or one for each group
+        anneal_epochs: over how many steps; default 10
+        anneal_strategy: ``"cos"`` (default) or ``"linear"``
+        last_epoch: the step to go on from; default -1
+
+    >>> optimizer = optim.SGD([nn.Parameter(eg.ones(1))], lr=1.0)
+    >>> schedule = optim.swa_utils.SWALR(optimizer, 0.1, anneal_epochs=1)
+    >>> optimizer.step()
+    >>> schedule.step()
+    >>> round(optimizer.param_groups[0]["lr"], 4)
+    0.1
+    """
 
     def __init__(
         self, optimizer: Optimizer, swa_lr: Any, anneal_epochs: int = 10,

@@ -44,16 +44,23 @@ class Event:
 
 
 class FunctionEventAvg:
-    """All calls under one name."""
+    """All calls under one name.
+
+    >>> with eg.profiler.profile() as watched:
+    ...     _ = eg.ones(3) + 1
+    >>> watched.key_averages()[0].count > 0
+    True
+    """
 
     def __init__(self, key: str, input_shapes: tuple[Any, ...] = ()) -> None:
         self.key = key
         self.input_shapes = input_shapes
-        self.count = 0
-        self.cpu_time_total = 0.0
-        self.self_cpu_time_total = 0.0
+        self.count: int = 0
+        self.cpu_time_total: float = 0.0
+        self.self_cpu_time_total: float = 0.0
 
     def add(self, event: Event) -> None:
+        """Count another call."""
         self.count += 1
         self.cpu_time_total += event.cpu_time_total
         self.self_cpu_time_total += event.self_cpu_time_total
@@ -68,7 +75,13 @@ _SORT_KEYS = ("cpu_time", "cpu_time_total", "self_cpu_time_total", "count")
 
 
 class EventList(list[Any]):
-    """Events or averages."""
+    """Events or averages.
+
+    >>> with eg.profiler.profile() as watched:
+    ...     _ = eg.ones(3) + 1
+    >>> len(watched.key_averages()) > 0
+    True
+    """
 
     def table(
         self, sort_by: str | None = None, row_limit: int = 100, max_name_column_width: int = 55,

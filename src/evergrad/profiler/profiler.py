@@ -15,7 +15,11 @@ from evergrad.profiler.events import Event, EventList, averages, write_chrome_tr
 
 
 class ProfilerActivity(Enum):
-    """What can be watched; only the CPU is there."""
+    """What can be watched; only the CPU is there.
+
+    >>> eg.profiler.ProfilerActivity.CPU.name
+    'CPU'
+    """
 
     CPU = 0
     XPU = 1
@@ -26,7 +30,12 @@ class ProfilerActivity(Enum):
 
 
 class ProfilerAction(Enum):
-    """What a profiler does in one step."""
+    """What a profiler does in one step.
+
+    >>> step = eg.profiler.schedule(wait=1, warmup=1, active=1)
+    >>> step(0).name, step(2).name
+    ('NONE', 'RECORD_AND_SAVE')
+    """
 
     NONE = 0
     WARMUP = 1
@@ -38,7 +47,11 @@ _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
 def supported_activities() -> set[ProfilerActivity]:
-    """What can be watched here."""
+    """What can be watched here.
+
+    >>> [activity.name for activity in eg.profiler.supported_activities()]
+    ['CPU']
+    """
     return {ProfilerActivity.CPU}
 
 
@@ -46,7 +59,12 @@ def schedule(
     *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0,
     skip_first_wait: int = 0,
 ) -> Callable[[int], ProfilerAction]:  # fmt: skip
-    """Cycles of steps: ``wait`` idle, ``warmup`` thrown away, ``active`` recorded."""
+    """Cycles of steps: ``wait`` idle, ``warmup`` thrown away, ``active`` recorded.
+
+    >>> step = eg.profiler.schedule(wait=1, warmup=1, active=1)
+    >>> [step(n).name for n in range(3)]
+    ['NONE', 'WARMUP', 'RECORD_AND_SAVE']
+    """
     if min(wait, warmup, repeat, skip_first) < 0 or active <= 0:
         raise AssertionError("Invalid profiler schedule arguments")
     if warmup == 0:
@@ -79,7 +97,21 @@ def schedule(
 def tensorboard_trace_handler(
     dir_name: str, worker_name: str | None = None, use_gzip: bool = False
 ) -> Callable[[profile], None]:
-    """Writes each finished trace to a file of its own in a folder."""
+    """Writes each finished trace to a file of its own in a folder.
+
+    Args:
+        dir_name: the folder
+        worker_name: in the name of the files; default host and process
+        use_gzip: compress them; default ``False``
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     done = eg.profiler.tensorboard_trace_handler(folder)
+    ...     with eg.profiler.profile(on_trace_ready=done):
+    ...         _ = eg.ones(3) + 1
+    ...     len(os.listdir(folder))
+    1
+    """
 
     def handler(prof: profile) -> None:
         os.makedirs(dir_name, exist_ok=True)
@@ -95,6 +127,11 @@ class profile:  # noqa: N801 - PyTorch's spelling
 
     With a ``schedule`` call :meth:`step` after each step; ``on_trace_ready`` is called with the
     profiler at the end of each cycle.
+
+    >>> with eg.profiler.profile() as watched:
+    ...     _ = eg.ones(3) + 1
+    >>> "add" in watched.key_averages().table()
+    True
     """
 
     def __init__(
@@ -107,11 +144,15 @@ class profile:  # noqa: N801 - PyTorch's spelling
         use_cuda: bool | None = None, custom_trace_id_callback: Any = None,
         post_processing_timeout_s: float | None = None,
     ) -> None:  # fmt: skip
-        self.activities = set(activities) if activities is not None else supported_activities()
-        self.schedule = schedule or (lambda step: ProfilerAction.RECORD)
+        self.activities: set[ProfilerActivity] = (
+            set(activities) if activities is not None else supported_activities()
+        )
+        self.schedule: Callable[[int], ProfilerAction] = schedule or (
+            lambda step: ProfilerAction.RECORD
+        )
         self.on_trace_ready = on_trace_ready
         self.record_shapes = record_shapes
-        self.step_num = 0
+        self.step_num: int = 0
         self._action = ProfilerAction.NONE
         self._collector: Collector | None = None
         self._events: list[Event] = []

@@ -58,33 +58,58 @@ def operand(name: str, a: Any) -> None:
 
 
 def add(a: V, b: V) -> V:
-    """The sum. Its shape is the elementwise maximum: ``[1, 2, 3] + [4, 5]`` is ``[5, 7, 3]``."""
+    """The sum. Its shape is the elementwise maximum: ``[1, 2, 3] + [4, 5]`` is ``[5, 7, 3]``.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.add(a, b)
+    ragged.tensor([5., 7., 3.])
+    """
     a, b = operands("+", a, b)
     return a + b
 
 
 def sub(a: V, b: V) -> V:
-    """The difference, in the elementwise maximum of the shapes."""
+    """The difference, in the elementwise maximum of the shapes.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.sub(a, b)
+    ragged.tensor([-3., -3.,  3.])
+    """
     a, b = operands("-", a, b)
     return a - b
 
 
 def mul(a: V, b: V) -> V:
     """The elementwise (Hadamard) product, in the elementwise maximum of the shapes: zero where one
-    of the two has no element."""
+    of the two has no element.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.mul(a, b)
+    ragged.tensor([ 4., 10.,  0.])
+    """
     a, b = operands("*", a, b)
     return a * b
 
 
 def neg(a: V) -> V:
-    """The additive inverse."""
+    """The additive inverse.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.neg(a)
+    ragged.tensor([-1., -2., -3.])
+    """
     operand("neg", a)
     return -a
 
 
 def scale(a: V, factor: Any) -> V:
     """All elements times one number, which may be a dense tensor without dimensions; for a batch
-    also a dense tensor of its shape, with a number for each value."""
+    also a dense tensor of its shape, with a number for each value.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.scale(a, 2.0)
+    ragged.tensor([2., 4., 6.])
+    """
     operand("scale", a)
     if isinstance(factor, Dense) and factor.ndim and isinstance(a, Batch):
         if tuple(factor.shape) != a.batch_shape:
@@ -132,7 +157,12 @@ def convolve(a: V, b: V, size: Shape | None = None) -> V:
 def correlate(a: V, b: V, size: Shape | None = None) -> V:
     """The correlation at lags from zero on: ``c[k] = sum of a[k + i] conj(b[i])``, in the shape of
     ``a`` unless ``size`` gives another. It is the transpose of the convolution with ``b``:
-    ``inner(convolve(x, b), a)`` is ``inner(x, correlate(a, b))``."""
+    ``inner(convolve(x, b), a)`` is ``inner(x, correlate(a, b))``.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.correlate(a, b)
+    ragged.tensor([14., 23., 12.])
+    """
     a, b = operands("correlate", a, b)
     layout = a.joined(b, lambda n, m: aligned(n, m)[0])
     if size is not None:
@@ -142,7 +172,12 @@ def correlate(a: V, b: V, size: Shape | None = None) -> V:
 
 
 def power(a: V, exponent: int) -> V:
-    """The convolution of ``exponent`` times the same value; ``one()`` for zero."""
+    """The convolution of ``exponent`` times the same value; ``one()`` for zero.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.power(b, 2)
+    ragged.tensor([16., 40., 25.])
+    """
     operand("power", a)
     if exponent < 0:
         raise ValueError(f"power(): values have no inverse in general, got {exponent}")
@@ -162,6 +197,10 @@ def kron(a: V, b: V) -> V:
     It depends on the representative of the *second* operand, whose extents are the strides of the
     first: ``[1, 2] kron [3]`` is ``[3, 6]``, and ``[1, 2] kron [3, 0]`` is ``[3, 0, 6, 0]``. With
     the second fixed it respects equivalence. :func:`shrink` the operands where that matters.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.kron(b, b)
+    ragged.tensor([16., 20., 20., 25.])
     """
     a, b = operands("kron", a, b)
     if isinstance(a, Batch):
@@ -176,21 +215,36 @@ def kron(a: V, b: V) -> V:
 
 
 def sum(a: V) -> Dense:
-    """The sum of all elements; of a batch, one for each value."""
+    """The sum of all elements; of a batch, one for each value.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.sum(a)
+    tensor(6.)
+    """
     operand("sum", a)
     total: Dense = a.totals(a.elements) if isinstance(a, Batch) else a.dense.sum()
     return total
 
 
 def inner(a: V, b: V) -> Dense:
-    """The scalar product: the sum of ``conj(a[i]) b[i]``; of batches, one for each pair."""
+    """The scalar product: the sum of ``conj(a[i]) b[i]``; of batches, one for each pair.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.inner(a, b)
+    tensor(14.)
+    """
     a, b = operands("inner", a, b)
     return sum(a.rebuilt(conj(a.elements)) * b)
 
 
 def norm(a: V, p: float = 2) -> Dense:
     """The ``p``-norm of the elements, for 1 <= p; of a batch, one for each value. Where it is zero
-    its gradient is taken as zero."""
+    its gradient is taken as zero.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.norm(b)
+    tensor(6.4031)
+    """
     operand("norm", a)
     if not p >= 1:
         raise ValueError(f"norm(): p must be at least 1, got {p}")
@@ -209,13 +263,23 @@ def norm(a: V, p: float = 2) -> Dense:
 
 
 def equal(a: V, b: V) -> bool:
-    """Whether two values are the same, whatever their representatives."""
+    """Whether two values are the same, whatever their representatives.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.equal(a, ragged.tensor([1.0, 2.0, 3.0, 0.0]))
+    True
+    """
     a, b = operands("==", a, b)
     return a == b
 
 
 def allclose(a: V, b: V, rtol: float = 1e-5, atol: float = 1e-8) -> bool:
-    """Whether all elements of two values are close, those that are not stored included."""
+    """Whether all elements of two values are close, those that are not stored included.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.allclose(a, ragged.tensor([1.0, 2.0, 3.0, 0.0]))
+    True
+    """
     a, b = operands("allclose", a, b)
     layout = a.joined(b, common_shape)
     return bool(a.extended(layout).allclose(b.extended(layout), rtol, atol))
@@ -223,13 +287,23 @@ def allclose(a: V, b: V, rtol: float = 1e-5, atol: float = 1e-8) -> bool:
 
 def shrink(a: V) -> V:
     """The smallest representative: no trailing zeros, no trailing dimensions of extent 1. The
-    shape of the result depends on the elements; nothing else drops zeros."""
+    shape of the result depends on the elements; nothing else drops zeros.
+
+    >>> ragged.shrink(ragged.tensor([1.0, 0.0, 0.0]))
+    ragged.tensor([1.])
+    """
     operand("shrink", a)
     return a.shrunk()
 
 
 def stack(values: Sequence[Tensor] | Batch) -> Tensor:
-    """Values side by side in a new first dimension, in their common shape."""
+    """Values side by side in a new first dimension, in their common shape.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.stack([a, b])
+    ragged.tensor([[1., 2., 3.],
+            [4., 5., 0.]])
+    """
     items = list(values)
     for item in items:
         if not isinstance(item, Tensor):

@@ -57,8 +57,10 @@ class Batch(Value):
         batch_shape: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         self._elements = elements
-        self.shapes = as_shapes(shapes)
-        self.batch_shape = (len(self.shapes),) if batch_shape is None else tuple(batch_shape)
+        self.shapes: tuple[Shape, ...] = as_shapes(shapes)
+        self.batch_shape: tuple[int] | tuple[int, ...] = (
+            (len(self.shapes),) if batch_shape is None else tuple(batch_shape)
+        )
         count = sum(map(math.prod, self.shapes))
         if elements.ndim != 1 or elements.numel() != count:
             raise ValueError(
@@ -152,6 +154,7 @@ class Batch(Value):
         return Batch(self._elements, self.shapes, batch_shape)
 
     def tolist(self) -> list[Any]:
+        """The elements as nested lists."""
         return [value.tolist() for value in self.detach().unbind()]
 
     def __repr__(self) -> str:
@@ -170,7 +173,12 @@ def raw_batch(elements: Dense, shapes: Shapes, batch_shape: Shape) -> Batch:
 def batch(values: Any, dtype: Any = None, requires_grad: bool = False) -> Batch:
     """A batch of values (or what :func:`~evergrad.ragged.tensor` takes), with their history.
 
-    ``requires_grad`` makes it a leaf of the graph."""
+    ``requires_grad`` makes it a leaf of the graph.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.batch([a, b])
+    ragged.batch([[1.0, 2.0, 3.0], [4.0, 5.0]], batch_shape=(2,))
+    """
     items = [tensor(value, dtype) for value in values]
     if not items:
         return Batch(tensor([], dtype).dense, [])

@@ -29,7 +29,14 @@ _ENTRY, _VERSION = "evergrad.ragged", 1
 
 def save(values: Mapping[str, Tensor | Batch], path: Path) -> None:
     """Write values by name to a safetensors file, whole or not at all. Elements are stored flat,
-    without padding; shapes are in the metadata, which other readers of the format show."""
+    without padding; shapes are in the metadata, which other readers of the format show.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ragged.save({"x": ragged.tensor([1.0, 2.0])}, f"{folder}/values.safetensors")
+    ...     ragged.load(f"{folder}/values.safetensors")["x"]
+    ragged.tensor([1., 2.])
+    """
     layouts: dict[str, Any] = {}
     elements = {}
     for name, value in values.items():
@@ -45,7 +52,14 @@ def save(values: Mapping[str, Tensor | Batch], path: Path) -> None:
 
 
 def load(path: Path) -> dict[str, Tensor | Batch]:
-    """The values of a file that :func:`save` wrote."""
+    """The values of a file that :func:`save` wrote.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ragged.save({"x": ragged.tensor([1.0, 2.0])}, f"{folder}/values.safetensors")
+    ...     ragged.load(f"{folder}/values.safetensors")["x"]
+    ragged.tensor([1., 2.])
+    """
     with safe_open(path) as file:
         entry = json.loads((file.metadata() or {}).get(_ENTRY, "null"))
         if not isinstance(entry, dict) or entry.get("version") != _VERSION:
@@ -73,7 +87,16 @@ def _value(file: safe_open, name: str, layout: dict[str, Any]) -> Tensor | Batch
 
 def write_csv(value: Tensor | Batch, path: Path) -> None:
     """Write a line for each vector of a batch, for each row of a matrix, or the one line of a
-    vector. Numbers are written in full, so that :func:`read_csv` gives the same."""
+    vector. Numbers are written in full, so that :func:`read_csv` gives the same.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ragged.write_csv(ragged.batch([[1.0, 2.0], [3.0]]), f"{folder}/values.csv")
+    ...     print(Path(f"{folder}/values.csv").read_text(), end="")
+    1.0,2.0
+    3.0
+    """
     items = list(value) if isinstance(value, Batch) else [value]
     if isinstance(value, Tensor) and value.ndim == 2:
         items = [Tensor(row) for row in value.dense.detach().unbind()]
@@ -90,6 +113,12 @@ def read_csv(path: Path, dtype: Any = None) -> Batch:
 
     Numbers are read in the element type, float64 if none is given: integers of 64 bits keep all
     their digits, complex numbers are those that Python writes.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ragged.write_csv(ragged.batch([[1.0, 2.0], [3.0]]), f"{folder}/values.csv")
+    ...     ragged.read_csv(f"{folder}/values.csv")
+    ragged.batch([[1.0, 2.0], [3.0]], batch_shape=(2,))
     """
     kind = dtypes.float64 if dtype is None else as_dtype(dtype)
     try:
@@ -133,6 +162,15 @@ def read_vsla(path: Path) -> Tensor:
     The file has the magic number, a byte each for byte order, rank, model and element type, four
     reserved ones, then shape, capacities and strides as 64-bit integers, and the elements of the
     capacities in row-major order; those outside the shape are dropped.
+
+    >>> import struct, tempfile
+    >>> from pathlib import Path
+    >>> header = b"VSLAv01" + bytes([0, 0, 1, 0, 0, 0, 0, 0, 0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "x.vsla")
+    ...     _ = path.write_bytes(header + struct.pack("<3Q2d", 2, 2, 8, 1.0, 2.0))
+    ...     ragged.read_vsla(path)
+    ragged.tensor([1., 2.], dtype=evergrad.float64)
     """
     with open(path, "rb") as file:
         data = file.read()

@@ -71,7 +71,11 @@ def _spread(part: Dense, dim: int, count: int) -> Dense:
 
 def roots(value: Tensor) -> Dense:
     """The complex roots of a polynomial in one variable: the eigenvalues of its companion matrix.
-    Trailing zeros are dropped first. The zero polynomial has no roots that could be listed."""
+    Trailing zeros are dropped first. The zero polynomial has no roots that could be listed.
+
+    >>> ragged.roots(ragged.tensor([-2.0, 1.0]))
+    tensor([2.+0.j])
+    """
     _require_tensor("roots", value)
     coefficients = value.shrunk().dense
     if coefficients.ndim != 1 or not coefficients.numel():
@@ -85,12 +89,21 @@ def roots(value: Tensor) -> Dense:
 
 
 def from_polynomial(polynomial: Any) -> Tensor:
-    """A value from a :class:`numpy.polynomial.Polynomial` of any domain and window."""
+    """A value from a :class:`numpy.polynomial.Polynomial` of any domain and window.
+
+    >>> ragged.from_polynomial(np.polynomial.Polynomial([1.0, 2.0]))
+    ragged.tensor([1., 2.], dtype=evergrad.float64)
+    """
     return tensor(np.asarray(polynomial.convert(domain=[-1, 1], window=[-1, 1]).coef))
 
 
 def to_polynomial(value: Tensor) -> np.polynomial.Polynomial:
-    """A value of one dimension as a :class:`numpy.polynomial.Polynomial`."""
+    """A value of one dimension as a :class:`numpy.polynomial.Polynomial`.
+
+    >>> a, b = ragged.tensor([1.0, 2.0, 3.0]), ragged.tensor([4.0, 5.0])
+    >>> ragged.to_polynomial(a)
+    Polynomial([1., 2., 3.], dtype=float32, domain=[-1.,  1.], window=[-1.,  1.], symbol='x')
+    """
     if value.ndim > 1:
         raise ValueError(
             f"to_polynomial(): one variable, got a value of shape {tuple(value.shape)}"

@@ -225,7 +225,7 @@ class Tensor(Value):
     def __init__(self, dense: Dense) -> None:
         if not isinstance(dense, Dense):
             raise TypeError(f"ragged.Tensor(): expected a dense tensor, got {type(dense).__name__}")
-        self.dense = dense
+        self.dense: Dense = dense
 
     @property
     def elements(self) -> Dense:
@@ -242,6 +242,7 @@ class Tensor(Value):
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions."""
         return self.dense.ndim
 
     def extended(self, layout: Shape) -> Dense:
@@ -276,6 +277,7 @@ class Tensor(Value):
         return reshape(self.dense, own)[at]
 
     def tolist(self) -> Any:
+        """The elements as nested lists."""
         return self.dense.tolist()
 
     def numpy(self) -> Any:
@@ -303,12 +305,20 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
 
 
 def zero(dtype: Any = None) -> Tensor:
-    """The neutral value of addition: the empty array."""
+    """The neutral value of addition: the empty array.
+
+    >>> ragged.zero()
+    ragged.tensor([])
+    """
     return tensor(np.zeros(0), dtype=as_tensor(0.0).dtype if dtype is None else dtype)
 
 
 def one(dtype: Any = None) -> Tensor:
-    """The neutral value of convolution and of the Kronecker product: ``[1]``."""
+    """The neutral value of convolution and of the Kronecker product: ``[1]``.
+
+    >>> ragged.one()
+    ragged.tensor([1.])
+    """
     return tensor([1.0], dtype=dtype)
 
 

@@ -13,13 +13,24 @@ class Window:
 
     ``stride`` is ``size`` if not given: every value is in one stack. A stack has the common shape
     of its values, and gradients reach each of them in its own shape.
+
+    Args:
+        size: how many values a stack has
+        stride: how many more come until the next; default ``size``
+
+    >>> window = ragged.Window(2)
+    >>> window.push(ragged.tensor([1.0])) is None
+    True
+    >>> window.push(ragged.tensor([2.0, 3.0]))
+    ragged.tensor([[1., 0.],
+            [2., 3.]])
     """
 
     def __init__(self, size: int, stride: int | None = None) -> None:
         if size < 1 or (stride is not None and not 1 <= stride <= size):
             raise ValueError(f"Window(): 1 <= stride <= size, got size {size} and stride {stride}")
         self.size = size
-        self.stride = size if stride is None else stride
+        self.stride: int = size if stride is None else stride
         self._held: list[Tensor] = []
         self._new = 0  # values that are in no stack yet
 
@@ -44,7 +55,20 @@ class Window:
 
 
 class Pyramid:
-    """Windows on windows: each level stacks ``size`` stacks of the level below."""
+    """Windows on windows: each level stacks ``size`` stacks of the level below.
+
+    Args:
+        size: values, or stacks, to a stack
+        levels: how many
+
+    >>> pyramid = ragged.Pyramid(2, 2)
+    >>> [pyramid.push(ragged.tensor([1.0])) for _ in range(4)][-1]
+    ragged.tensor([[[1.],
+             [1.]],
+    <BLANKLINE>
+            [[1.],
+             [1.]]])
+    """
 
     def __init__(self, size: int, levels: int) -> None:
         if levels < 1:
@@ -75,7 +99,12 @@ class Pyramid:
 
 
 def windows(values: Iterable[Tensor], size: int, stride: int | None = None) -> Iterator[Tensor]:
-    """The stacks of a whole stream, the incomplete one at its end included."""
+    """The stacks of a whole stream, the incomplete one at its end included.
+
+    >>> values = [ragged.tensor([float(n)]) for n in range(3)]
+    >>> [stack.shape for stack in ragged.windows(values, 2)]
+    [evergrad.Size([2, 1]), evergrad.Size([1, 1])]
+    """
     window = Window(size, stride)
     for value in values:
         made = window.push(value)

@@ -23,7 +23,7 @@ class Detokenizer:
         self._before = 0  # tokens from here on are decoded
         self._decoded = 0  # tokens whose text was taken
         self._waiting = ""
-        self.is_stopped = False
+        self.is_stopped: bool = False
 
     def add(self, token: int) -> str:
         """One more token; gives the text that is certain now."""

@@ -52,6 +52,8 @@ class EngineConfig:
 class Engine:
     """Answers requests. :meth:`submit` may be called by any thread, :meth:`step` by one."""
 
+    config: EngineConfig
+
     def __init__(
         self, model: GPT, config: EngineConfig | None = None, draft: GPT | None = None,
         adapters: Mapping[str, Adapter] | None = None,
@@ -65,16 +67,16 @@ class Engine:
             f"give the pool at least {whole} pages",
         )
         self.model = model
-        self.table = PageTable(count)
-        self.paged = PagedGPT(model, count, config.compiled)
-        self.adapters = AdapterSwitch(model, adapters or {})
-        self.speculation = self._speculation(draft, count)
+        self.table: PageTable = PageTable(count)
+        self.paged: PagedGPT = PagedGPT(model, count, config.compiled)
+        self.adapters: AdapterSwitch = AdapterSwitch(model, adapters or {})
+        self.speculation: Speculation | None = self._speculation(draft, count)
         self._lock = threading.Lock()  # of the queue
         self._compute = threading.Lock()  # of the weights and the pool
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
-        self.steps = 0
-        self.written = 0  # tokens, by all requests so far
+        self.steps: int = 0
+        self.written: int = 0  # tokens, by all requests so far
 
     def _speculation(self, draft: GPT | None, pages: int) -> Speculation | None:
         if draft is None:

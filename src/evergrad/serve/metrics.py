@@ -15,19 +15,23 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 class Metrics:
     """Counters of one server, apart from those of any other in the process."""
 
+    registry: CollectorRegistry
+
     def __init__(self, engine: Engine) -> None:
         self.registry = registry = CollectorRegistry()
-        self.requests = Counter(
+        self.requests: Counter = Counter(
             "evergrad_requests", "requests by path and status", ["path", "status"],
             registry=registry,
         )  # fmt: skip
-        self.prompt_tokens = Counter("evergrad_prompt_tokens", "tokens read", registry=registry)
-        self.tokens = Counter("evergrad_tokens", "tokens written", registry=registry)
-        self.first = Histogram(
+        self.prompt_tokens: Counter = Counter(
+            "evergrad_prompt_tokens", "tokens read", registry=registry
+        )
+        self.tokens: Counter = Counter("evergrad_tokens", "tokens written", registry=registry)
+        self.first: Histogram = Histogram(
             "evergrad_time_to_first_token_seconds", "until the first token",
             buckets=_SECONDS, registry=registry,
         )  # fmt: skip
-        self.between = Histogram(
+        self.between: Histogram = Histogram(
             "evergrad_time_between_tokens_seconds", "from token to token",
             buckets=_SECONDS, registry=registry,
         )  # fmt: skip

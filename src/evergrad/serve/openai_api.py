@@ -130,13 +130,13 @@ class Run:
     """The answers to one request: as many as it wants, streamed or whole."""
 
     def __init__(self, api: OpenAI, reply: Reply, wanted: Wanted) -> None:
-        self.service = api.service
-        self.metrics = api.metrics
+        self.service: Service = api.service
+        self.metrics: Metrics = api.metrics
         self.reply = reply
         self.wanted = wanted
         self.prompts: list[list[int]] = []
         self.answers: list[Answer] = []
-        self.written = 0
+        self.written: int = 0
 
     def submit(self, prompts: list[list[int]], count: int) -> None:
         """Enter all of them or none. Further choices of one seed draw from the seeds after it."""

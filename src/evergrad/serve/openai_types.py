@@ -27,7 +27,7 @@ class RequestError(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.body = {
+        self.body: dict[str, Any] = {
             "error": {
                 "message": message,
                 "type": "invalid_request_error" if status < 500 else "server_error",

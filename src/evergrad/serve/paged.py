@@ -13,7 +13,7 @@ alone: what a sequence computes does not depend on what else is in its batch, to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from evergrad.models.gpt import GPT
 from evergrad.models.model import evaluating
 from evergrad.ops.rows.paged_attention import paged_attention
 from evergrad.serve.pages import PAGE, pages_for
+
+if TYPE_CHECKING:
+    from evergrad.nn.module import Module
 
 ROWS = 16
 BATCHES = (1, 2, 4, 8, ROWS)
@@ -70,7 +73,9 @@ class PagedSight:
         self.table = table
         self.new_keys: list[eg.Tensor] = []
         self.new_values: list[eg.Tensor] = []
-        self.layers = [LayerPages(keys[n], values[n], self) for n in range(keys.shape[0])]
+        self.layers: list[LayerPages] = [
+            LayerPages(keys[n], values[n], self) for n in range(keys.shape[0])
+        ]
 
     def positions(self, length: int) -> eg.Tensor:
         return self.places
@@ -82,12 +87,15 @@ class PagedSight:
 class PagedGPT:
     """A GPT, its pool of pages, and its programs."""
 
+    values: eg.Tensor
+    keys: eg.Tensor
+
     def __init__(self, model: GPT, pages: int, compiled: bool = True) -> None:
         c = model.config
         self.model = model
-        self.context = c.context
-        self.vocabulary = c.vocabulary
-        self.modules = list(model.modules())
+        self.context: int = c.context
+        self.vocabulary: int = c.vocabulary
+        self.modules: list[Module] = list(model.modules())
         shape = (c.layers, pages + 1, PAGE, c.shared_heads, c.head_size)
         self.keys = keys = eg.zeros(*shape)
         self.values = values = eg.zeros(*shape)

@@ -46,7 +46,7 @@ class PageTable:
         self._names: dict[bytes, int] = {}
         self._name_of: dict[int, bytes] = {}
         self._idle: OrderedDict[int, None] = OrderedDict()  # named, no user; oldest first
-        self.reserved = 0  # pages promised to sequences that have not taken them yet
+        self.reserved: int = 0  # pages promised to sequences that have not taken them yet
         self.reused = 0  # pages that were found instead of computed, so far
 
     @property

@@ -82,7 +82,7 @@ class Sampler:
     def __init__(self, options: Sampling, prompt: Sequence[int] = ()) -> None:
         self.options = options
         self._temperature = max(options.temperature, _COLDEST)
-        self.seed = secrets.randbelow(1 << 63) if options.seed is None else options.seed
+        self.seed: int = secrets.randbelow(1 << 63) if options.seed is None else options.seed
         key = self.seed & ((1 << 128) - 1)
         self._stream = np.random.Generator(np.random.Philox(key=key))
         self._occurred: set[int] = set(prompt)

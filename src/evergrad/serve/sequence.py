@@ -53,15 +53,15 @@ class Sequence:
 
     def __init__(self, request: Request, tell: Callable[[Event], None]) -> None:
         self.request = request
-        self.tokens = list(request.prompt)
-        self.sampler = Sampler(request.sampling, request.prompt)
-        self.known = 0
-        self.draft_known = 0
+        self.tokens: list[int] = list(request.prompt)
+        self.sampler: Sampler = Sampler(request.sampling, request.prompt)
+        self.known: int = 0
+        self.draft_known: int = 0
         self.pages: list[int] = []
-        self.names = chunk_names(request.prompt, request.adapter or "")
-        self.reused = 0
-        self.is_cancelled = False
-        self.is_finished = False
+        self.names: list[bytes] = chunk_names(request.prompt, request.adapter or "")
+        self.reused: int = 0
+        self.is_cancelled: bool = False
+        self.is_finished: bool = False
         self._tell = tell
         self._promised = 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from evergrad.models.gpt import GPT
 from evergrad.models.lora import Adapter
@@ -16,6 +17,9 @@ from evergrad.serve.sequence import Finished, Request, Token
 from evergrad.serve.worker import Answer, Worker
 from evergrad.tokenizers import Tokenizer
 from evergrad.tokenizers.chat import Message, chat_format
+
+if TYPE_CHECKING:
+    from evergrad.tokenizers.chat import ChatFormat
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,10 @@ class Service:
         draft: GPT | None = None, adapters: Mapping[str, Adapter] | None = None,
     ) -> None:  # fmt: skip
         self.tokenizer = tokenizer
-        self.format = chat_format(tokenizer)
+        self.format: ChatFormat = chat_format(tokenizer)
         self.name = name
-        self.engine = Engine(model, config, draft, adapters)
-        self.worker = Worker(self.engine)
+        self.engine: Engine = Engine(model, config, draft, adapters)
+        self.worker: Worker = Worker(self.engine)
 
     def start(self) -> None:
         """Compile all programs, then accept requests."""

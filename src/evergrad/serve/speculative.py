@@ -31,9 +31,9 @@ class Speculation:
     def __init__(self, target: PagedGPT, draft: PagedGPT, count: int) -> None:
         self.target = target
         self.draft = draft
-        self.count = min(count, ROWS - 1)
-        self.proposed = 0
-        self.accepted = 0
+        self.count: int = min(count, ROWS - 1)
+        self.proposed: int = 0
+        self.accepted: int = 0
 
     def prefill(self, rows: Rows) -> None:
         """Let the draft model read a part of a prompt, too."""

@@ -64,7 +64,22 @@ def exponential(
     dtype: dtype | None = None, layout: Any = strided, device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """``exp(-|n - center| / tau)``"""
+    """``exp(-|n - center| / tau)``
+
+    Args:
+        M: number of values
+        center: default the middle
+        tau: decay; default 1.0
+        sym: symmetric (default), or a period for spectra
+        dtype: element type; default the default type of floats
+        layout, device: accepted
+        requires_grad: default ``False``
+
+    Here ``N`` is ``M - 1``, or ``M`` with ``sym=False``.
+
+    >>> eg.signal.windows.exponential(5)
+    tensor([0.1353, 0.3679, 1.0000, 0.3679, 0.1353])
+    """
     options = _Options("exponential", M, sym, dtype, layout, device, requires_grad)
     if tau <= 0:
         raise ValueError(f"Tau must be positive, got: {tau} instead.")
@@ -79,7 +94,20 @@ def cosine(
     M: int, *, sym: bool = True, dtype: dtype | None = None, layout: Any = strided,
     device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """``sin(pi (n + 0.5) / M)``"""
+    """``sin(pi (n + 0.5) / M)``
+
+    Args:
+        M: number of values
+        sym: symmetric (default), or a period for spectra
+        dtype: element type; default the default type of floats
+        layout, device: accepted
+        requires_grad: default ``False``
+
+    Here ``N`` is ``M - 1``, or ``M`` with ``sym=False``.
+
+    >>> eg.signal.windows.cosine(5)
+    tensor([0.3090, 0.8090, 1.0000, 0.8090, 0.3090])
+    """
     options = _Options("cosine", M, sym, dtype, layout, device, requires_grad)
     step = math.pi / (options.last + 1) if M else 0.0
     return options.points(0.5 * step, (M - 0.5) * step).sin()
@@ -89,7 +117,21 @@ def gaussian(
     M: int, *, std: float = 1.0, sym: bool = True, dtype: dtype | None = None,
     layout: Any = strided, device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """``exp(-((n - N / 2) / std)^2 / 2)``"""
+    """``exp(-((n - N / 2) / std)^2 / 2)``
+
+    Args:
+        M: number of values
+        std: standard deviation; default 1.0
+        sym: symmetric (default), or a period for spectra
+        dtype: element type; default the default type of floats
+        layout, device: accepted
+        requires_grad: default ``False``
+
+    Here ``N`` is ``M - 1``, or ``M`` with ``sym=False``.
+
+    >>> eg.signal.windows.gaussian(5)
+    tensor([0.1353, 0.6065, 1.0000, 0.6065, 0.1353])
+    """
     options = _Options("gaussian", M, sym, dtype, layout, device, requires_grad)
     if std <= 0:
         raise ValueError(f"Standard deviation must be positive, got: {std} instead.")
@@ -103,7 +145,21 @@ def kaiser(
     M: int, *, beta: float = 12.0, sym: bool = True, dtype: dtype | None = None,
     layout: Any = strided, device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """``i0(beta sqrt(1 - (2 n / N - 1)^2)) / i0(beta)``"""
+    """``i0(beta sqrt(1 - (2 n / N - 1)^2)) / i0(beta)``
+
+    Args:
+        M: number of values
+        beta: shape; default 12.0
+        sym: symmetric (default), or a period for spectra
+        dtype: element type; default the default type of floats
+        layout, device: accepted
+        requires_grad: default ``False``
+
+    Here ``N`` is ``M - 1``, or ``M`` with ``sym=False``.
+
+    >>> eg.signal.windows.kaiser(5)
+    tensor([5.2773e-05, 2.1567e-01, 1.0000e+00, 2.1567e-01, 5.2773e-05])
+    """
     options = _Options("kaiser", M, sym, dtype, layout, device, requires_grad)
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
@@ -120,7 +176,21 @@ def general_cosine(
     M: int, *, a: Iterable[float], sym: bool = True, dtype: dtype | None = None,
     layout: Any = strided, device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The sum of ``(-1)^i a_i cos(2 pi i n / N)``"""
+    """The sum of ``(-1)^i a_i cos(2 pi i n / N)``
+
+    Args:
+        M: number of values
+        a: weights of the cosines
+        sym: symmetric (default), or a period for spectra
+        dtype: element type; default the default type of floats
+        layout, device: accepted
+        requires_grad: default ``False``
+
+    Here ``N`` is ``M - 1``, or ``M`` with ``sym=False``.
+
+    >>> eg.signal.windows.general_cosine(5, a=[0.5, 0.5])
+    tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
+    """
     options = _Options("general_cosine", M, sym, dtype, layout, device, requires_grad)
     if options.is_trivial:
         return options.ones()
@@ -141,7 +211,21 @@ def general_hamming(
     M: int, *, alpha: float = 0.54, sym: bool = True, dtype: dtype | None = None,
     layout: Any = strided, device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """``alpha - (1 - alpha) cos(2 pi n / N)``"""
+    """``alpha - (1 - alpha) cos(2 pi n / N)``
+
+    Args:
+        M: number of values
+        alpha: default 0.54
+        sym: symmetric (default), or a period for spectra
+        dtype: element type; default the default type of floats
+        layout, device: accepted
+        requires_grad: default ``False``
+
+    Here ``N`` is ``M - 1``, or ``M`` with ``sym=False``.
+
+    >>> eg.signal.windows.general_hamming(5)
+    tensor([0.0800, 0.5400, 1.0000, 0.5400, 0.0800])
+    """
     further = {"layout": layout, "device": device, "requires_grad": requires_grad}
     return general_cosine(M, a=[alpha, 1.0 - alpha], sym=sym, dtype=dtype, **further)
 
@@ -150,7 +234,20 @@ def hamming(
     M: int, *, sym: bool = True, dtype: dtype | None = None, layout: Any = strided,
     device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """``0.54 - 0.46 cos(2 pi n / N)``"""
+    """``0.54 - 0.46 cos(2 pi n / N)``
+
+    Args:
+        M: number of values
+        sym: symmetric (default), or a period for spectra
+        dtype: element type; default the default type of floats
+        layout, device: accepted
+        requires_grad: default ``False``
+
+    Here ``N`` is ``M - 1``, or ``M`` with ``sym=False``.
+
+    >>> eg.signal.windows.hamming(5)
+    tensor([0.0800, 0.5400, 1.0000, 0.5400, 0.0800])
+    """
     further = {"layout": layout, "device": device, "requires_grad": requires_grad}
     return general_hamming(M, sym=sym, dtype=dtype, **further)
 
@@ -159,7 +256,20 @@ def hann(
     M: int, *, sym: bool = True, dtype: dtype | None = None, layout: Any = strided,
     device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """``0.5 - 0.5 cos(2 pi n / N)``"""
+    """``0.5 - 0.5 cos(2 pi n / N)``
+
+    Args:
+        M: number of values
+        sym: symmetric (default), or a period for spectra
+        dtype: element type; default the default type of floats
+        layout, device: accepted
+        requires_grad: default ``False``
+
+    Here ``N`` is ``M - 1``, or ``M`` with ``sym=False``.
+
+    >>> eg.signal.windows.hann(5)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
+    """
     further = {"layout": layout, "device": device, "requires_grad": requires_grad}
     return general_hamming(M, alpha=0.5, sym=sym, dtype=dtype, **further)
 
@@ -168,7 +278,20 @@ def blackman(
     M: int, *, sym: bool = True, dtype: dtype | None = None, layout: Any = strided,
     device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """``0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)``"""
+    """``0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)``
+
+    Args:
+        M: number of values
+        sym: symmetric (default), or a period for spectra
+        dtype: element type; default the default type of floats
+        layout, device: accepted
+        requires_grad: default ``False``
+
+    Here ``N`` is ``M - 1``, or ``M`` with ``sym=False``.
+
+    >>> eg.signal.windows.blackman(5)
+    tensor([-1.4901e-08,  3.4000e-01,  1.0000e+00,  3.4000e-01, -1.4901e-08])
+    """
     further = {"layout": layout, "device": device, "requires_grad": requires_grad}
     return general_cosine(M, a=[0.42, 0.5, 0.08], sym=sym, dtype=dtype, **further)
 
@@ -177,7 +300,20 @@ def nuttall(
     M: int, *, sym: bool = True, dtype: dtype | None = None, layout: Any = strided,
     device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Nuttall's sum of four cosines with a continuous first derivative."""
+    """Nuttall's sum of four cosines with a continuous first derivative.
+
+    Args:
+        M: number of values
+        sym: symmetric (default), or a period for spectra
+        dtype: element type; default the default type of floats
+        layout, device: accepted
+        requires_grad: default ``False``
+
+    Here ``N`` is ``M - 1``, or ``M`` with ``sym=False``.
+
+    >>> eg.signal.windows.nuttall(5)
+    tensor([3.6280e-04, 2.2698e-01, 1.0000e+00, 2.2698e-01, 3.6280e-04])
+    """
     further = {"layout": layout, "device": device, "requires_grad": requires_grad}
     weights = [0.3635819, 0.4891775, 0.1365995, 0.0106411]
     return general_cosine(M, a=weights, sym=sym, dtype=dtype, **further)
@@ -187,7 +323,20 @@ def bartlett(
     M: int, *, sym: bool = True, dtype: dtype | None = None, layout: Any = strided,
     device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """``1 - |2 n / N - 1|``"""
+    """``1 - |2 n / N - 1|``
+
+    Args:
+        M: number of values
+        sym: symmetric (default), or a period for spectra
+        dtype: element type; default the default type of floats
+        layout, device: accepted
+        requires_grad: default ``False``
+
+    Here ``N`` is ``M - 1``, or ``M`` with ``sym=False``.
+
+    >>> eg.signal.windows.bartlett(5)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
+    """
     options = _Options("bartlett", M, sym, dtype, layout, device, requires_grad)
     if options.is_trivial:
         return options.ones()

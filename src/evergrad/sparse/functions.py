@@ -26,7 +26,17 @@ from evergrad.sparse.rows import sum_over
 
 
 def mm(mat1: Tensor, mat2: Tensor) -> Tensor:
-    """The product of two matrices, of which any may be sparse."""
+    """The product of two matrices, of which any may be sparse.
+
+    Args:
+        mat1: (n, k)
+        mat2: (k, m)
+
+    >>> a = eg.tensor([[0.0, 2.0], [3.0, 0.0]]).to_sparse()
+    >>> eg.sparse.mm(a, eg.eye(2))
+    tensor([[0., 2.],
+            [3., 0.]])
+    """
     if not isinstance(mat1, Patterned) and not isinstance(mat2, Patterned):
         return mat1 @ mat2
     check_matrices(mat1, mat2)
@@ -39,7 +49,19 @@ def mm(mat1: Tensor, mat2: Tensor) -> Tensor:
 def addmm(
     mat: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0
 ) -> Tensor:
-    """``beta * mat + alpha * (mat1 @ mat2)``"""
+    """``beta * mat + alpha * (mat1 @ mat2)``
+
+    Args:
+        mat: the summand (n, m)
+        mat1: a sparse matrix (n, k)
+        mat2: a matrix (k, m)
+        beta, alpha: factors; default 1
+
+    >>> a = eg.tensor([[0.0, 2.0], [3.0, 0.0]]).to_sparse()
+    >>> eg.sparse.addmm(eg.ones(2, 2), a, eg.eye(2))
+    tensor([[1., 3.],
+            [4., 1.]])
+    """
     if not isinstance(mat1, Patterned) and not isinstance(mat2, Patterned):
         return dense_addmm(mat, mat1, mat2, beta=beta, alpha=alpha)
     added = mm(mat1, mat2)
@@ -53,7 +75,18 @@ def sampled_addmm(
     input: Any, mat1: Tensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0
 ) -> Any:
     """``beta * input + alpha * (mat1 @ mat2)`` at the places of a sparse ``input``, which may be a
-    batch of matrices; elements of the product elsewhere are not computed."""
+    batch of matrices; elements of the product elsewhere are not computed.
+
+    Args:
+        input: a sparse matrix (n, m) in CSR
+        mat1: (n, k)
+        mat2: (k, m)
+        beta, alpha: factors; default 1
+
+    >>> pattern = eg.eye(2).to_sparse_csr()
+    >>> eg.sparse.sampled_addmm(pattern, eg.ones(2, 3), eg.ones(3, 2)).values()
+    tensor([4., 4.])
+    """
     if not isinstance(input, Patterned):
         raise RuntimeError(
             f"sampled_addmm: Expected self to have sparse csr layout, but got {input.layout}"
@@ -64,7 +97,17 @@ def sampled_addmm(
 
 
 def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
-    """The sum over all or some dimensions, of a sparse tensor; sparse if an indexed one is left."""
+    """The sum over all or some dimensions, of a sparse tensor; sparse if an indexed one is left.
+
+    Args:
+        input: a sparse tensor
+        dim: the dimensions; default all, for one number
+        dtype: element type of the result
+
+    >>> a = eg.tensor([[0.0, 2.0], [3.0, 0.0]]).to_sparse()
+    >>> eg.sparse.sum(a), eg.sparse.sum(a, dim=1).to_dense()
+    (tensor(5.), tensor([2., 3.]))
+    """
     sparse = _require_coordinates("coalesce", input)
     if dtype is not None:
         sparse = cast(sparse, as_dtype(dtype))  # type: ignore[assignment]
@@ -84,7 +127,17 @@ def _require_coordinates(name: str, input: Tensor) -> SparseTensor:
 
 
 def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """The softmax over the elements that are stored; all others count as minus infinity."""
+    """The softmax over the elements that are stored; all others count as minus infinity.
+
+    Args:
+        input: a sparse tensor
+        dim: the dimension
+        dtype: element type to compute in; default that of the input
+
+    >>> a = eg.tensor([[1.0, 1.0, 0.0]]).to_sparse()
+    >>> eg.sparse.softmax(a, 1).values()
+    tensor([0.5000, 0.5000])
+    """
     sparse = _ready_for_softmax(input, dtype)
     dim = normalize_dim(dim, sparse.ndim)
     if dim >= sparse.sparse_dim():
@@ -97,7 +150,17 @@ def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
 
 
 def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """The logarithm of :func:`softmax`."""
+    """The logarithm of :func:`softmax`.
+
+    Args:
+        input: a sparse tensor
+        dim: the dimension
+        dtype: element type to compute in; default that of the input
+
+    >>> a = eg.tensor([[0.0, 2.0], [3.0, 0.0]]).to_sparse()
+    >>> eg.sparse.log_softmax(a, 1).values()
+    tensor([0., 0.])
+    """
     sparse = _ready_for_softmax(input, dtype)
     dim = normalize_dim(dim, sparse.ndim)
     if dim >= sparse.sparse_dim():
@@ -137,7 +200,18 @@ def _shifted(sparse: SparseTensor, dim: int) -> tuple[Tensor, Any, int]:
 
 def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: Layout | None = None) -> Tensor:
     """A sparse matrix with the rows of ``diagonals`` along the diagonals that ``offsets`` names;
-    an element stands in the column it has in its row."""
+    an element stands in the column it has in its row.
+
+    Args:
+        diagonals: (diagonals, n)
+        offsets: which, one number for each row
+        shape: of the matrix
+        layout: default COO
+
+    >>> eg.sparse.spdiags(eg.ones(1, 2), eg.tensor([0]), (2, 2)).to_dense()
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
     rows, columns = (int(n) for n in shape)
     table = diagonals.unsqueeze(0) if diagonals.ndim == 1 else diagonals
     starts = np.atleast_1d(offsets.array())

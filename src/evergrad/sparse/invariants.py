@@ -20,7 +20,15 @@ Array = np.ndarray[Any, Any]
 
 class check_sparse_tensor_invariants(ContextDecorator):  # noqa: N801 - PyTorch's spelling
     """Whether sparse tensors are checked when they are made: as a ``with`` block, a decorator, or
-    for good by ``enable()`` and ``disable()``."""
+    for good by ``enable()`` and ``disable()``.
+
+    Args:
+        enable: default ``True``
+
+    >>> with eg.sparse.check_sparse_tensor_invariants():
+    ...     eg.sparse.check_sparse_tensor_invariants.is_enabled()
+    True
+    """
 
     _enabled = False
 

@@ -41,7 +41,9 @@ class Subject:
 
     def __init__(self, sample: Sample) -> None:
         self.sample = sample
-        self.places = [i for i, v in enumerate(sample.inputs) if isinstance(v, np.ndarray)]
+        self.places: list[int] = [
+            i for i, v in enumerate(sample.inputs) if isinstance(v, np.ndarray)
+        ]
         self.arrays: list[Array] = [sample.inputs[i] for i in self.places]
         self.active: list[int] = [k for k, a in enumerate(self.arrays) if a.dtype in _PRECISE]
 

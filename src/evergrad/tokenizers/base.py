@@ -30,7 +30,12 @@ def bounded_text(state: dict[str, Any], key: str) -> str:
 
 
 class Tokenizer(ABC):
-    """Text as numbers from 0 to ``len(tokenizer) - 1``."""
+    """Text as numbers from 0 to ``len(tokenizer) - 1``.
+
+    >>> tokenizer = eg.tokenizers.CharTokenizer.train("hello")
+    >>> isinstance(tokenizer, eg.tokenizers.Tokenizer), len(tokenizer)
+    (True, 4)
+    """
 
     kind: str
     """The name under which ``to_dict`` stores it."""

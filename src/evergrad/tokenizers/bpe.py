@@ -31,7 +31,12 @@ def tokenizers_library() -> ModuleType:
 
 
 class BPETokenizer(Tokenizer):
-    """Bytes and merged pairs of them; made by ``train`` or ``from_dict``."""
+    """Bytes and merged pairs of them; made by ``train`` or ``from_dict``.
+
+    >>> tokenizer = eg.tokenizers.BPETokenizer.train("low lower lowest " * 10, 260)
+    >>> tokenizer.decode(tokenizer.encode("lower"))
+    'lower'
+    """
 
     kind = "bpe"
 

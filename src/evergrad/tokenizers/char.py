@@ -10,7 +10,12 @@ from evergrad.tokenizers.base import Array, Tokenizer, bounded_text
 
 
 class CharTokenizer(Tokenizer):
-    """One token for each character of an alphabet, in its order."""
+    """One token for each character of an alphabet, in its order.
+
+    >>> tokenizer = eg.tokenizers.CharTokenizer.train("hello")
+    >>> tokenizer.encode("hole"), tokenizer.decode([0, 1])
+    ([1, 3, 2, 0], 'eh')
+    """
 
     kind = "char"
 

@@ -46,6 +46,14 @@ class ChatTokenizer(Tokenizer):
     Text never gives one of the four, and they have no text. Characters that the tokenizer does not
     know are read as ``?`` (or left out, where it does not know that either): a chat is to answer
     whatever is typed.
+
+    Args:
+        base: the tokenizer of the text
+
+    >>> base = eg.tokenizers.CharTokenizer.train("hello")
+    >>> tokenizer = eg.tokenizers.ChatTokenizer(base)
+    >>> len(base), len(tokenizer)
+    (4, 8)
     """
 
     kind = "chat"
@@ -81,13 +89,16 @@ class ChatTokenizer(Tokenizer):
 
     @property
     def stops(self) -> frozenset[int]:
+        """The tokens that end an answer."""
         return frozenset({self._numbers[END]})
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """The tokens of a conversation up to the next answer."""
         begun = self._numbers["<|assistant|>"]
         return [*self.example(messages).tokens, begun]
 
     def example(self, messages: Sequence[Message]) -> Example:
+        """The tokens of a conversation, and which of them are learned."""
         tokens: list[int] = []
         learned: list[bool] = []
         for message in messages:

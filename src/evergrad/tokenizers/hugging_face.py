@@ -33,7 +33,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self._engine = engine
         self._template = template
         self._specials = dict(specials or {})  # such as eos_token, as templates name them
-        self.stops = frozenset(stops)
+        self.stops: frozenset[int] = frozenset(stops)
         added = engine.get_added_tokens_decoder().values()
         self._spellings = sorted((token.content for token in added if token.special), key=len)
 

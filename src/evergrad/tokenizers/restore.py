@@ -18,14 +18,28 @@ KINDS: dict[str, type[CharTokenizer] | type[BPETokenizer]] = {
 
 
 def train_tokenizer(kind: str, text: str, size: int) -> Tokenizer:
-    """A tokenizer of this kind for a text; ``size`` is the number of tokens of ``bpe``."""
+    """A tokenizer of this kind for a text; ``size`` is the number of tokens of ``bpe``.
+
+    Args:
+        kind: ``"char"`` or ``"bpe"``
+        text: what it is for
+        size: number of tokens of a BPE tokenizer
+
+    >>> len(eg.tokenizers.train_tokenizer("char", "hello", 0))
+    4
+    """
     if _known(kind) is BPETokenizer:
         return BPETokenizer.train(text, size)
     return CharTokenizer.train(text)
 
 
 def tokenizer_from_dict(state: dict[str, Any]) -> Tokenizer:
-    """The tokenizer whose ``to_dict`` gave this."""
+    """The tokenizer whose ``to_dict`` gave this.
+
+    >>> state = eg.tokenizers.CharTokenizer.train("hello").to_dict()
+    >>> eg.tokenizers.tokenizer_from_dict(state).encode("hello")
+    [1, 0, 2, 2, 3]
+    """
     if not isinstance(state, dict):
         raise ValueError(f"a stored tokenizer is a dictionary, not {type(state).__name__}")
     if state.get("kind") == ChatTokenizer.kind:

@@ -122,7 +122,7 @@ class CheckpointStore:
     def __init__(self, folder: Path, keep: int, ranks: Ranks | None = None) -> None:
         self.folder = folder
         self.keep = keep
-        self.ranks = Ranks() if ranks is None else ranks
+        self.ranks: Ranks = Ranks() if ranks is None else ranks
 
     def paths(self) -> list[Path]:
         """All numbered checkpoints, the oldest first."""

@@ -59,7 +59,11 @@ def option(default: T, help: str) -> T:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where examples come from."""
+    """Where examples come from.
+
+    >>> eg.train.DataConfig(tokenizer="bpe").vocabulary
+    1024
+    """
 
     source: str = option(
         "", "a built-in set, a file, a folder, or module:function; empty for the task's own"
@@ -75,7 +79,11 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW with a linear warm-up and half a cosine."""
+    """AdamW with a linear warm-up and half a cosine.
+
+    >>> eg.train.OptimizerConfig(lr=3e-4).warmup
+    100
+    """
 
     lr: float = option(1e-3, "learning rate after the warm-up")
     warmup: int = option(100, "steps in which the learning rate rises")
@@ -95,7 +103,11 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides a run."""
+    """Everything that decides a run.
+
+    >>> eg.train.RunConfig(task="gpt", steps=10).batch
+    16
+    """
 
     name: str = option("", "how the run's folder is called; empty for the task's name")
     task: str = option("gpt", "what is trained")

@@ -23,13 +23,13 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.config = path / "config.toml"
-        self.metrics = path / "metrics.jsonl"
-        self.memory = path / "memory.json"
-        self.about = path / "about.json"
-        self.checkpoints = path / "checkpoints"
-        self.samples = path / "samples"
-        self.events = path / "tensorboard"
+        self.config: Path = path / "config.toml"
+        self.metrics: Path = path / "metrics.jsonl"
+        self.memory: Path = path / "memory.json"
+        self.about: Path = path / "about.json"
+        self.checkpoints: Path = path / "checkpoints"
+        self.samples: Path = path / "samples"
+        self.events: Path = path / "tensorboard"
         self._lock: int | None = None
 
     def holds_run(self) -> bool:

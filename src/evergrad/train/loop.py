@@ -45,23 +45,25 @@ class Trainer:
     def __init__(self, config: RunConfig, directory: RunDirectory, console: Console) -> None:
         """Reads the data and makes the model, as they stand at the newest checkpoint. Nothing is
         written before :meth:`run`."""
-        self.ranks = Ranks()
+        self.ranks: Ranks = Ranks()
         self.config = config
         self.directory = directory
-        self.console = console if self.ranks.is_first else Silence()
-        self.store = CheckpointStore(directory.checkpoints, config.keep, self.ranks)
+        self.console: Console | Silence = console if self.ranks.is_first else Silence()
+        self.store: CheckpointStore = CheckpointStore(
+            directory.checkpoints, config.keep, self.ranks
+        )
         if threads := self.ranks.threads(config.threads):
             eg.set_num_threads(threads)
         has_run = self.ranks.on_first(directory.holds_run)
         checkpoint = self._checkpoint() if has_run else None
         content = None if checkpoint is None else checkpoint.content
         self.task = task_class(config.task)(config, content["extras"] if content else None)
-        self.state = TrainingState(config, self.task, self.ranks)
+        self.state: TrainingState = TrainingState(config, self.task, self.ranks)
         if content is not None:
             self.state.restore(content)
             self.console.say(f"going on after step {self.state.step} of {config.steps}")
         self._offset = content["metrics_offset"] if content else 0
-        self.meter = Meter(self.state)
+        self.meter: Meter = Meter(self.state)
         self.unsaved: OSError | None = None  # why the newest state is not on disk
 
     def _checkpoint(self) -> Checkpoint | None:
@@ -104,10 +106,10 @@ class Trainer:
         self.ranks.on_first(self._note_machine)
         # Ranks other than the first write their lines nowhere.
         metrics = self.directory.metrics if self.ranks.is_first else Path(os.devnull)
-        self.metrics = stack.enter_context(closing(MetricsLog(metrics, self._offset)))
+        self.metrics: MetricsLog = stack.enter_context(closing(MetricsLog(metrics, self._offset)))
         first = self.state.step + 1
         events = self.directory.events if self.ranks.is_first else None
-        self.events = stack.enter_context(closing(EventLog(events, first)))
+        self.events: EventLog = stack.enter_context(closing(EventLog(events, first)))
         stack.callback(self.console.stop)
         if self.metrics.missing:
             self.console.warn(f"{self.metrics.missing} bytes of {self.directory.metrics} are lost")
@@ -135,7 +137,7 @@ class Trainer:
         )
         self.console.say(str(audit_gradients(self.state)))
         self.step: TrainingStep = self.state.training_step()
-        self.table = MemoryTable(self.state, self.step)
+        self.table: MemoryTable = MemoryTable(self.state, self.step)
         rows = [(name, planned, note) for name, planned, _, note in self.table.as_text_rows()]
         self.console.table("memory plan", ("", "bytes", ""), rows)
 

@@ -42,16 +42,16 @@ class MemoryTable:
         sums = _bytes(step.sums)
         fixed = parameters + _bytes(means) + moments
         rest = memory.stats()["live"] - _entered() - sums + transient
-        self.parameters = Row("parameters", parameters + _bytes(means))
-        self.gradients = Row("gradients", sums or trained)
+        self.parameters: Row = Row("parameters", parameters + _bytes(means))
+        self.gradients: Row = Row("gradients", sums or trained)
         self.gradients.note = "" if sums else "part of activations, not added"
-        self.optimizer = Row("optimizer", moments)
-        self.rest = Row("data, batch", rest)
-        self.activations = Row("activations", arena)
+        self.optimizer: Row = Row("optimizer", moments)
+        self.rest: Row = Row("data, batch", rest)
+        self.activations: Row = Row("activations", arena)
         sampler = _sampler_bytes(state)
-        self.kept = Row("samples", sampler, note="kept between steps")
+        self.kept: Row = Row("samples", sampler, note="kept between steps")
         planned = None if arena is None else fixed + sums + rest + arena + sampler
-        self.peak = Row("peak", planned, note="the sum")
+        self.peak: Row = Row("peak", planned, note="the sum")
         self._at_end: list[Row] = []
 
     @property

@@ -14,11 +14,11 @@ class Meter:
 
     def __init__(self, state: TrainingState) -> None:
         self.state = state
-        self.steps = 0
-        self.peak = 0  # the most bytes that were live during a step
-        self.live = 0  # bytes that the last step has left alive
-        self.added = 0  # bytes that the first step has left alive: the arena
-        self.kept = 0  # bytes that are alive between steps and were not after the first
+        self.steps: int = 0
+        self.peak: int = 0  # the most bytes that were live during a step
+        self.live: int = 0  # bytes that the last step has left alive
+        self.added: int = 0  # bytes that the first step has left alive: the arena
+        self.kept: int = 0  # bytes that are alive between steps and were not after the first
         self._after_first = 0
         self._earlier = state.seconds
         self._start = time.perf_counter()

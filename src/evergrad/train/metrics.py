@@ -19,8 +19,8 @@ class MetricsLog:
     def __init__(self, path: Path, offset: int = 0) -> None:
         """Cuts the file to ``offset`` bytes and goes on from there."""
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        self.offset = min(offset, os.fstat(self._file).st_size)
-        self.missing = offset - self.offset  # bytes of former lines that are lost
+        self.offset: int = min(offset, os.fstat(self._file).st_size)
+        self.missing: int = offset - self.offset  # bytes of former lines that are lost
         if path != Path(os.devnull):
             os.ftruncate(self._file, self.offset)
         self._waiting = b""

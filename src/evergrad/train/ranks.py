@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import evergrad as eg
 import evergrad.distributed as dist
@@ -20,6 +20,9 @@ from evergrad.distributed.reducer import Reducer, make_reducer
 from evergrad.distributed.traced import apply
 from evergrad.ops.rows.collective import ALL_REDUCE
 from evergrad.train.values import ConfigError
+
+if TYPE_CHECKING:
+    from evergrad.distributed.process_group import ProcessGroup
 
 T = TypeVar("T")
 # The random streams of the other ranks have seeds at this distance.
@@ -32,10 +35,10 @@ class Ranks:
     def __init__(self) -> None:
         if (mpi.launched_size() or 1) > 1 and not dist.is_initialized():
             dist.init_process_group()
-        self.group = dist.group.WORLD
-        self.rank = 0 if self.group is None else self.group.rank()
-        self.size = 1 if self.group is None else self.group.size()
-        self.is_first = self.rank == 0
+        self.group: ProcessGroup | None = dist.group.WORLD
+        self.rank: int = 0 if self.group is None else self.group.rank()
+        self.size: int = 1 if self.group is None else self.group.size()
+        self.is_first: bool = self.rank == 0
 
     # -- what is done once ----------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from evergrad.train.config import RunConfig
 from evergrad.train.ranks import Ranks
 from evergrad.train.step import TrainingStep, make_optimizer
 from evergrad.train.task import Task
+
+if TYPE_CHECKING:
+    from evergrad.optim.adam import AdamW
 
 # Streams beside the one that training draws from, told from it by their seed.
 _EVALUATION_STREAM = 1 << 32
@@ -33,20 +36,20 @@ class TrainingState:
     """A model, its optimizer, the running mean of its weights, and how far the run has got."""
 
     def __init__(self, config: RunConfig, task: Task, ranks: Ranks | None = None) -> None:
-        self.ranks = Ranks() if ranks is None else ranks
+        self.ranks: Ranks = Ranks() if ranks is None else ranks
         self.config = config
         self.task = task
-        self.generator = stream(config.seed)
+        self.generator: eg.Generator = stream(config.seed)
         with using_generator(self.generator):
-            self.model = self.ranks.model(task.model()).train()
+            self.model: nn.Module = self.ranks.model(task.model()).train()
         if not self.ranks.is_first:
             self.generator = stream(self.ranks.seed(config.seed))
-        self.optimizer = make_optimizer(self.model, config.optimizer)
-        self.averaged = _frozen_copy(self.model) if config.ema else None
-        self.step = 0
-        self.best = math.inf  # the least held-out loss so far
-        self.stale = 0  # evaluations since then
-        self.seconds = 0.0  # spent on training, over all starts
+        self.optimizer: AdamW = make_optimizer(self.model, config.optimizer)
+        self.averaged: nn.Module | None = _frozen_copy(self.model) if config.ema else None
+        self.step: int = 0
+        self.best: float = math.inf  # the least held-out loss so far
+        self.stale: int = 0  # evaluations since then
+        self.seconds: float = 0.0  # spent on training, over all starts
 
     def training_step(self, *, check_finite: bool = False) -> TrainingStep:
         return TrainingStep(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import evergrad as eg
 from evergrad import nn, optim
@@ -19,6 +19,9 @@ from evergrad.memory.ledger import GRADIENT
 from evergrad.train.config import OptimizerConfig, RunConfig
 from evergrad.train.ranks import Ranks
 from evergrad.train.task import Task
+
+if TYPE_CHECKING:
+    from evergrad.distributed.reducer import Reducer
 
 
 class StepResult(NamedTuple):
@@ -66,23 +69,25 @@ class TrainingStep:
         self, config: RunConfig, task: Task, model: nn.Module, optimizer: optim.Optimizer,
         averaged: nn.Module | None, *, check_finite: bool = False, ranks: Ranks | None = None,
     ) -> None:  # fmt: skip
-        self.ranks = Ranks() if ranks is None else ranks
-        self.reducer = self.ranks.reducer(model)
+        self.ranks: Ranks = Ranks() if ranks is None else ranks
+        self.reducer: Reducer | None = self.ranks.reducer(model)
         if self.reducer is not None:  # with accumulation sums are averaged, not their parts
             self.reducer.is_enabled = config.accumulate == 1
         self.config = config
         self.task = task
         self.model = model
         self.optimizer = optimizer
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.means = _means(model, averaged)
-        self.sums = [_gradient_like(p) for p in self.parameters] if config.accumulate > 1 else []
-        self.loss_sum = eg.zeros(())
+        self.parameters: list[nn.Parameter] = [p for p in model.parameters() if p.requires_grad]
+        self.means: list[tuple[Tensor, Tensor]] = _means(model, averaged)
+        self.sums: list[Tensor] = (
+            [_gradient_like(p) for p in self.parameters] if config.accumulate > 1 else []
+        )
+        self.loss_sum: Tensor = eg.zeros(())
         is_compiled = check_finite or not config.eager
         wrap = _compiler(config, check_finite) if is_compiled else _identity
-        self.whole = wrap(self._whole)
-        self.micro = wrap(self._micro)
-        self.update = wrap(self._update)
+        self.whole: Any = wrap(self._whole)
+        self.micro: Any = wrap(self._micro)
+        self.update: Any = wrap(self._update)
 
     def __call__(self, number: int) -> StepResult:
         """Do the step of this number, counted from 0."""

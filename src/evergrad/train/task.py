@@ -43,7 +43,11 @@ TASKS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Sample:
-    """What a model makes up: a text, or a picture (height, width, 3) of uint8."""
+    """What a model makes up: a text, or a picture (height, width, 3) of uint8.
+
+    >>> eg.train.Sample(text="to be").image is None
+    True
+    """
 
     text: str | None = None
     image: np.ndarray[Any, np.dtype[np.uint8]] | None = None
@@ -54,6 +58,10 @@ class Task(ABC):
 
     ``extras`` is what :meth:`extras` gave when a checkpoint was written, so that a resumed run
     does not train its tokenizer again; a new run has none.
+
+    >>> from evergrad.train.tasks.text import GPTTask
+    >>> issubclass(GPTTask, eg.train.Task), sorted(GPTTask.presets())
+    (True, ['large', 'medium', 'small', 'tiny'])
     """
 
     name: ClassVar[str]

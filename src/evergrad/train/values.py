@@ -10,7 +10,14 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 
 class ConfigError(ValueError):
-    """An option that does not exist, or a value it cannot have; the message names the nearest."""
+    """An option that does not exist, or a value it cannot have; the message names the nearest.
+
+    >>> try:
+    ...     eg.train.RunConfig(steps=-1)
+    ... except eg.train.ConfigError:
+    ...     print("refused")
+    refused
+    """
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

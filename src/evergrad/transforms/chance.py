@@ -31,21 +31,35 @@ class WithProbability(Module):
 
 
 class RandomHorizontalFlip(WithProbability):
-    """Left and right exchanged with probability ``p``."""
+    """Left and right exchanged with probability ``p``.
+
+    >>> eg.transforms.RandomHorizontalFlip(p=1.0)(eg.tensor([[[1, 2]]]))
+    tensor([[[2, 1]]])
+    """
 
     def forward(self, img: Any) -> Any:
         return F.hflip(img) if happens(self.p) else img
 
 
 class RandomVerticalFlip(WithProbability):
-    """Top and bottom exchanged with probability ``p``."""
+    """Top and bottom exchanged with probability ``p``.
+
+    >>> eg.transforms.RandomVerticalFlip(p=1.0)(eg.tensor([[[1], [2]]]))
+    tensor([[[2],
+             [1]]])
+    """
 
     def forward(self, img: Any) -> Any:
         return F.vflip(img) if happens(self.p) else img
 
 
 class RandomCrop(Module):
-    """A part of the image, after edges were added around it."""
+    """A part of the image, after edges were added around it.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> eg.transforms.RandomCrop(2)(image).shape
+    evergrad.Size([3, 2, 2])
+    """
 
     def __init__(
         self,
@@ -56,7 +70,7 @@ class RandomCrop(Module):
         padding_mode: str = "constant",
     ) -> None:
         super().__init__()
-        self.size = pair_of(size)
+        self.size: tuple[int, int] = pair_of(size)
         self.padding = padding
         self.pad_if_needed = pad_if_needed
         self.fill = fill
@@ -102,7 +116,12 @@ def size_to_crop(img: Any, output_size: tuple[int, int]) -> tuple[int, int]:
 
 
 class RandomResizedCrop(Module):
-    """A part of random area and aspect ratio, resized."""
+    """A part of random area and aspect ratio, resized.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> eg.transforms.RandomResizedCrop(2)(image).shape
+    evergrad.Size([3, 2, 2])
+    """
 
     def __init__(
         self,
@@ -113,14 +132,14 @@ class RandomResizedCrop(Module):
         antialias: bool | None = True,
     ) -> None:
         super().__init__()
-        self.size = pair_of(size)
+        self.size: tuple[int, int] = pair_of(size)
         if not isinstance(scale, Sequence):
             raise TypeError("Scale should be a sequence")
         if not isinstance(ratio, Sequence):
             raise TypeError("Ratio should be a sequence")
         self.scale = scale
         self.ratio = ratio
-        self.interpolation = interpolation_mode(interpolation)
+        self.interpolation: InterpolationMode = interpolation_mode(interpolation)
         self.antialias = antialias
 
     @staticmethod
@@ -181,7 +200,12 @@ def _fill_for(img: Any, fill: Any) -> Any:
 
 
 class RandomRotation(Module):
-    """The image turned by an angle of a range, in degrees."""
+    """The image turned by an angle of a range, in degrees.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> eg.transforms.RandomRotation(30)(image).shape
+    evergrad.Size([3, 4, 4])
+    """
 
     def __init__(
         self,
@@ -192,8 +216,8 @@ class RandomRotation(Module):
         fill: Any = 0,
     ) -> None:
         super().__init__()
-        self.degrees = angle_range(degrees, "degrees")
-        self.interpolation = interpolation_mode(interpolation)
+        self.degrees: list[float] = angle_range(degrees, "degrees")
+        self.interpolation: InterpolationMode = interpolation_mode(interpolation)
         self.expand = expand
         self.center = center
         self.fill = 0 if fill is None else fill
@@ -218,7 +242,12 @@ class RandomRotation(Module):
 
 
 class RandomAffine(Module):
-    """The image turned, moved, scaled and sheared at random."""
+    """The image turned, moved, scaled and sheared at random.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> eg.transforms.RandomAffine(30)(image).shape
+    evergrad.Size([3, 4, 4])
+    """
 
     def __init__(
         self,
@@ -235,11 +264,13 @@ class RandomAffine(Module):
             raise ValueError("translation values should be between 0 and 1")
         if scale is not None and any(s <= 0 for s in scale):
             raise ValueError("scale values should be positive")
-        self.degrees = angle_range(degrees, "degrees")
+        self.degrees: list[float] = angle_range(degrees, "degrees")
         self.translate = translate
         self.scale = scale
-        self.shear = None if shear is None else angle_range(shear, "shear", (2, 4))
-        self.interpolation = interpolation_mode(interpolation)
+        self.shear: list[float] | None = (
+            None if shear is None else angle_range(shear, "shear", (2, 4))
+        )
+        self.interpolation: InterpolationMode = interpolation_mode(interpolation)
         self.fill = 0 if fill is None else fill
         self.center = center
 

@@ -18,7 +18,13 @@ Transform = Callable[[Any], Any]
 
 
 class Compose:
-    """One transform after the other."""
+    """One transform after the other.
+
+    >>> normalize = eg.transforms.Normalize([0.5], [0.5])
+    >>> both = eg.transforms.Compose([eg.transforms.ToTensor(), normalize])
+    >>> both(np.array([[0, 255]], np.uint8))
+    tensor([[[-1.,  1.]]])
+    """
 
     def __init__(self, transforms: Sequence[Transform]) -> None:
         self.transforms = transforms
@@ -46,7 +52,12 @@ class _RandomTransforms(Compose):
 
 
 class RandomOrder(_RandomTransforms):
-    """All transforms, in an order that Python's ``random`` chooses."""
+    """All transforms, in an order that Python's ``random`` chooses.
+
+    >>> double = eg.transforms.Lambda(lambda x: x * 2)
+    >>> eg.transforms.RandomOrder([double, double])(eg.ones(1))
+    tensor([4.])
+    """
 
     def __call__(self, img: Any) -> Any:
         order = list(range(len(self.transforms)))
@@ -57,7 +68,12 @@ class RandomOrder(_RandomTransforms):
 
 
 class RandomChoice(_RandomTransforms):
-    """One of the transforms, chosen by Python's ``random`` with the weights ``p``."""
+    """One of the transforms, chosen by Python's ``random`` with the weights ``p``.
+
+    >>> double = eg.transforms.Lambda(lambda x: x * 2)
+    >>> eg.transforms.RandomChoice([double, double])(eg.ones(1))
+    tensor([2.])
+    """
 
     def __init__(self, transforms: Sequence[Transform], p: Sequence[float] | None = None) -> None:
         super().__init__(transforms)
@@ -73,7 +89,11 @@ class RandomChoice(_RandomTransforms):
 
 
 class RandomApply(Module):
-    """All of the transforms with probability ``p``, else none."""
+    """All of the transforms with probability ``p``, else none.
+
+    >>> eg.transforms.RandomApply([eg.transforms.Lambda(lambda x: x * 2)], p=1.0)(eg.ones(1))
+    tensor([2.])
+    """
 
     def __init__(self, transforms: Any, p: float = 0.5) -> None:
         super().__init__()
@@ -92,7 +112,11 @@ class RandomApply(Module):
 
 
 class Lambda:
-    """A function of one's own."""
+    """A function of one's own.
+
+    >>> eg.transforms.Lambda(lambda x: x * 2)(eg.ones(1))
+    tensor([2.])
+    """
 
     def __init__(self, lambd: Transform) -> None:
         if not callable(lambd):
@@ -107,7 +131,11 @@ class Lambda:
 
 
 class ToTensor:
-    """An image or array (H, W[, C]) as a tensor (C, H, W); uint8 becomes floats from 0 to 1."""
+    """An image or array (H, W[, C]) as a tensor (C, H, W); uint8 becomes floats from 0 to 1.
+
+    >>> eg.transforms.ToTensor()(np.array([[0, 255]], np.uint8))
+    tensor([[[0., 1.]]])
+    """
 
     def __call__(self, pic: Any) -> Tensor:
         return F.to_tensor(pic)
@@ -117,7 +145,12 @@ class ToTensor:
 
 
 class PILToTensor:
-    """An image as a tensor (C, H, W), its pixels unchanged."""
+    """An image as a tensor (C, H, W), its pixels unchanged.
+
+    >>> image = eg.datasets.Image(np.array([[0, 255]], np.uint8))
+    >>> eg.transforms.PILToTensor()(image)
+    tensor([[[  0, 255]]], dtype=evergrad.uint8)
+    """
 
     def __call__(self, pic: Any) -> Tensor:
         return F.pil_to_tensor(pic)
@@ -127,7 +160,11 @@ class PILToTensor:
 
 
 class ToPILImage:
-    """A tensor (C, H, W) or array (H, W, C) as an image."""
+    """A tensor (C, H, W) or array (H, W, C) as an image.
+
+    >>> eg.transforms.ToPILImage()(eg.ones(3, 4, 6)).size
+    (6, 4)
+    """
 
     def __init__(self, mode: str | None = None) -> None:
         self.mode = mode
@@ -140,7 +177,12 @@ class ToPILImage:
 
 
 class ConvertImageDtype(Module):
-    """Pixels as another element type, scaled to its range."""
+    """Pixels as another element type, scaled to its range.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> eg.transforms.ConvertImageDtype(eg.float32)(image).dtype
+    evergrad.float32
+    """
 
     def __init__(self, dtype: eg.dtype) -> None:
         super().__init__()
@@ -151,7 +193,11 @@ class ConvertImageDtype(Module):
 
 
 class Normalize(Module):
-    """Each channel less its mean, divided by its standard deviation."""
+    """Each channel less its mean, divided by its standard deviation.
+
+    >>> eg.transforms.Normalize([0.5], [0.5])(eg.tensor([[[0.0, 1.0]]]))
+    tensor([[[-1.,  1.]]])
+    """
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
         super().__init__()
@@ -167,7 +213,12 @@ class Normalize(Module):
 
 
 class Resize(Module):
-    """Images of a size (height, width), or with a shorter edge of that length."""
+    """Images of a size (height, width), or with a shorter edge of that length.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> eg.transforms.Resize((2, 2))(image).shape
+    evergrad.Size([3, 2, 2])
+    """
 
     def __init__(
         self,
@@ -182,7 +233,7 @@ class Resize(Module):
         if isinstance(size, Sequence) and len(size) not in (1, 2):
             raise ValueError("If size is a sequence, it should have 1 or 2 values")
         self.size = size
-        self.interpolation = interpolation_mode(interpolation)
+        self.interpolation: InterpolationMode = interpolation_mode(interpolation)
         self.max_size = max_size
         self.antialias = antialias
 
@@ -208,21 +259,36 @@ class _OfSize(Module):
 
 
 class CenterCrop(_OfSize):
-    """The middle of the image."""
+    """The middle of the image.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> eg.transforms.CenterCrop(2)(image).shape
+    evergrad.Size([3, 2, 2])
+    """
 
     def forward(self, img: Any) -> Any:
         return F.center_crop(img, self.size)
 
 
 class FiveCrop(_OfSize):
-    """The corners and the middle of the image."""
+    """The corners and the middle of the image.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> [part.shape for part in eg.transforms.FiveCrop(2)(image)][0]
+    evergrad.Size([3, 2, 2])
+    """
 
     def forward(self, img: Any) -> tuple[Any, ...]:
         return F.five_crop(img, self.size)
 
 
 class TenCrop(_OfSize):
-    """The corners and the middle of the image and of its mirror image."""
+    """The corners and the middle of the image and of its mirror image.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> len(eg.transforms.TenCrop(2)(image))
+    10
+    """
 
     def __init__(self, size: int | Sequence[int], vertical_flip: bool = False) -> None:
         super().__init__(size)
@@ -236,7 +302,12 @@ class TenCrop(_OfSize):
 
 
 class Pad(Module):
-    """Edges around the image."""
+    """Edges around the image.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> eg.transforms.Pad(1)(image).shape
+    evergrad.Size([3, 6, 6])
+    """
 
     def __init__(
         self, padding: int | Sequence[int], fill: Any = 0, padding_mode: str = "constant"
@@ -247,7 +318,7 @@ class Pad(Module):
         if not isinstance(fill, int | float | tuple | list):
             raise TypeError("Got inappropriate fill arg")
         self.padding = padding
-        self.fill = fill
+        self.fill: float | Sequence[float] = fill
         self.padding_mode = padding_mode
 
     def forward(self, img: Any) -> Any:
@@ -261,7 +332,12 @@ class Pad(Module):
 
 
 class Grayscale(Module):
-    """Grey values, in one or three channels."""
+    """Grey values, in one or three channels.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> eg.transforms.Grayscale()(image).shape
+    evergrad.Size([1, 4, 4])
+    """
 
     def __init__(self, num_output_channels: int = 1) -> None:
         super().__init__()

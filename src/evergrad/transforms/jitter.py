@@ -16,7 +16,12 @@ from evergrad.transforms.geometry import pair_of
 
 
 class RandomGrayscale(WithProbability):
-    """Grey values, in as many channels as before, with probability ``p``."""
+    """Grey values, in as many channels as before, with probability ``p``.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> eg.transforms.RandomGrayscale(p=1.0)(image).shape
+    evergrad.Size([3, 4, 4])
+    """
 
     def __init__(self, p: float = 0.1) -> None:
         super().__init__(p)
@@ -27,7 +32,12 @@ class RandomGrayscale(WithProbability):
 
 
 class ColorJitter(Module):
-    """Brightness, contrast, saturation and hue changed by random factors, in random order."""
+    """Brightness, contrast, saturation and hue changed by random factors, in random order.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> eg.transforms.ColorJitter(brightness=0.5)(image).shape
+    evergrad.Size([3, 4, 4])
+    """
 
     def __init__(
         self,
@@ -37,10 +47,10 @@ class ColorJitter(Module):
         hue: float | Sequence[float] = 0,
     ) -> None:
         super().__init__()
-        self.brightness = _factor_range(brightness, "brightness")
-        self.contrast = _factor_range(contrast, "contrast")
-        self.saturation = _factor_range(saturation, "saturation")
-        self.hue = _factor_range(hue, "hue", 0.0, (-0.5, 0.5))
+        self.brightness: tuple[float, float] | None = _factor_range(brightness, "brightness")
+        self.contrast: tuple[float, float] | None = _factor_range(contrast, "contrast")
+        self.saturation: tuple[float, float] | None = _factor_range(saturation, "saturation")
+        self.hue: tuple[float, float] | None = _factor_range(hue, "hue", 0.0, (-0.5, 0.5))
 
     @staticmethod
     def get_params(
@@ -92,7 +102,12 @@ def _factor_range(
 
 
 class GaussianBlur(Module):
-    """The image under a Gaussian whose standard deviation is drawn from a range."""
+    """The image under a Gaussian whose standard deviation is drawn from a range.
+
+    >>> image = eg.arange(48).view(3, 4, 4).to(eg.uint8)
+    >>> eg.transforms.GaussianBlur(3)(image).shape
+    evergrad.Size([3, 4, 4])
+    """
 
     def __init__(
         self, kernel_size: int | Sequence[int], sigma: float | Sequence[float] = (0.1, 2.0)
@@ -122,7 +137,12 @@ class GaussianBlur(Module):
 
 
 class RandomErasing(Module):
-    """A rectangle of a tensor image replaced by a number, numbers per channel, or noise."""
+    """A rectangle of a tensor image replaced by a number, numbers per channel, or noise.
+
+    >>> x = eg.transforms.RandomErasing(p=1.0)(eg.ones(3, 8, 8))
+    >>> bool((x == 0).any())
+    True
+    """
 
     def __init__(
         self,

@@ -24,7 +24,11 @@ Array = np.ndarray[Any, Any]
 
 
 class InterpolationMode(Enum):
-    """How values between pixels are found. The last three are Pillow's and only named here."""
+    """How values between pixels are found. The last three are Pillow's and only named here.
+
+    >>> eg.transforms.InterpolationMode.BILINEAR.value
+    'bilinear'
+    """
 
     NEAREST = "nearest"
     NEAREST_EXACT = "nearest-exact"
@@ -337,6 +341,6 @@ def _blurred(img: Tensor, across: Tensor, down: Tensor) -> Tensor:
 
     def blur(batch: Tensor) -> Tensor:
         x, y = kernel.shape[1] // 2, kernel.shape[0] // 2
-        return F.conv2d(F.pad(batch, [x, x, y, y], mode="reflect"), kernel[None, None])  # type: ignore[no-any-return]
+        return F.conv2d(F.pad(batch, [x, x, y, y], mode="reflect"), kernel[None, None])
 
     return rounded_to(_as_batch(as_floats(img), blur), img.dtype)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.ops.surface.public import FUNCTIONS
 
-from_dlpack = FUNCTIONS["from_dlpack"]
+from_dlpack: Callable[..., Any] = FUNCTIONS["from_dlpack"]
 
 
 def to_dlpack(tensor: Tensor) -> Any:

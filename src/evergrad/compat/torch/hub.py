@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import tempfile
+from collections.abc import Callable
 from typing import Any, NoReturn
 from urllib.parse import urlparse
 from urllib.request import urlopen
@@ -73,7 +74,9 @@ def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
     )
 
 
-load = list = help = _refuse
+load: Callable[..., NoReturn] = _refuse
+list: Callable[..., NoReturn] = _refuse
+help: Callable[..., NoReturn] = _refuse
 
 __all__ = [
     "download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url",

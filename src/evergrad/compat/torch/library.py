@@ -136,6 +136,10 @@ def impl(qualname: str, types: Any, func: Any = None, *, lib: Any = None) -> Any
 class Library:
     """A namespace of operators."""
 
+    dispatch_key: str
+    kind: str
+    ns: str
+
     def __init__(self, ns: str, kind: str, dispatch_key: str = "") -> None:
         self.ns, self.kind, self.dispatch_key = ns, kind, dispatch_key
 

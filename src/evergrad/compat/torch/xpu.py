@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 
@@ -57,6 +58,15 @@ def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
     raise RuntimeError("evergrad computes on the CPU; there is no XPU")
 
 
-current_device = set_device = synchronize = _refuse
-get_device_name = get_device_properties = get_device_capability = _refuse
-current_stream = stream = Stream = Event = get_rng_state = set_rng_state = _refuse
+current_device: Callable[..., NoReturn] = _refuse
+set_device: Callable[..., NoReturn] = _refuse
+synchronize: Callable[..., NoReturn] = _refuse
+get_device_name: Callable[..., NoReturn] = _refuse
+get_device_properties: Callable[..., NoReturn] = _refuse
+get_device_capability: Callable[..., NoReturn] = _refuse
+current_stream: Callable[..., NoReturn] = _refuse
+stream: Callable[..., NoReturn] = _refuse
+Stream: Callable[..., NoReturn] = _refuse
+Event: Callable[..., NoReturn] = _refuse
+get_rng_state: Callable[..., NoReturn] = _refuse
+set_rng_state: Callable[..., NoReturn] = _refuse

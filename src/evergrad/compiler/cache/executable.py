@@ -48,7 +48,7 @@ class Executable:
         self.numbers = numbers
         self.streams = streams
         self.generators = generators
-        self.plan = Plan(buffers, len(waves), peak)
+        self.plan: Plan = Plan(buffers, len(waves), peak)
 
     @property
     def instructions(self) -> list[Instruction]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.frontend.capture import Captured
 from evergrad.core.source_location import SourceLocation
 from evergrad.core.storage import Storage
 from evergrad.core.trace import Var
+
+if TYPE_CHECKING:
+    from evergrad.core.trace import Graph
 
 
 class ProcessBindings:
@@ -17,6 +20,8 @@ class ProcessBindings:
     computed).
     """
 
+    graph: Graph
+
     def __init__(self, captured: Captured) -> None:
         graph = self.graph = captured.graph
         used = [*(tensor._storage for tensor in captured.outside), *captured.written]
@@ -24,7 +29,9 @@ class ProcessBindings:
         self.storages: list[Storage] = list({id(s): s for s in used}.values())
         self.generators: list[Any] = list(dict.fromkeys(drawn))
         self.locations: list[SourceLocation | None] = [eqn.location for eqn in graph.equations]
-        self.constants = [None if isinstance(out, Var) else out for out in graph.outputs]
-        self.written = captured.written
-        self.results = captured.result_count
-        self.numbers = len(captured.numbers)
+        self.constants: list[Any | None] = [
+            None if isinstance(out, Var) else out for out in graph.outputs
+        ]
+        self.written: list[Storage] = captured.written
+        self.results: int = captured.result_count
+        self.numbers: int = len(captured.numbers)

@@ -32,8 +32,8 @@ class ProgramLRU(Generic[K, V]):
     """
 
     def __init__(self, max_programs: int | None = None, max_bytes: int | None = None) -> None:
-        self.max_programs = config.MAX_PROGRAMS if max_programs is None else max_programs
-        self.max_bytes = config.MAX_PROGRAM_BYTES if max_bytes is None else max_bytes
+        self.max_programs: int = config.MAX_PROGRAMS if max_programs is None else max_programs
+        self.max_bytes: int = config.MAX_PROGRAM_BYTES if max_bytes is None else max_bytes
         if self.max_programs < 1:
             raise ValueError(
                 f"a compiled function keeps at least one program, not {self.max_programs}"

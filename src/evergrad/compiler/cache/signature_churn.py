@@ -29,7 +29,7 @@ class SignatureChurn:
         self, name: str, many_shapes: int = MANY_SHAPES, many_values: int = MANY_VALUES
     ) -> None:
         self.name = name
-        self.limits = {True: many_shapes, False: many_values}
+        self.limits: dict[bool, int] = {True: many_shapes, False: many_values}
         self.seen: dict[tuple[str, bool], set[int]] = {}
         self.shown: dict[tuple[str, bool], list[str]] = {}
         self.warned: set[str | None] = set()  # arguments, and None for shapes

@@ -39,7 +39,7 @@ class BlockedSum:
         self.code = code
         self.type = type
         self.block = block
-        self.rest = total, lost
+        self.rest: tuple[str, str] = total, lost
 
     def clear(self, tag: str = "") -> None:
         for address in (self.block, *self.rest):
@@ -78,8 +78,8 @@ class Countdown:
     """Runs an action whenever enough elements were counted."""
 
     def __init__(self, loops: LoopEmitter, most: int, action: Callable[[], None]) -> None:
-        self.code = loops.code
-        self.variable = loops.entry.variable("i64")
+        self.code: Code = loops.code
+        self.variable: str = loops.entry.variable("i64")
         self.most = most
         self.action = action
 
@@ -106,7 +106,7 @@ class NumberSum(BlockedSum):
 
     def __init__(self, loops: LoopEmitter, type: str) -> None:
         super().__init__(loops.code, type, *(loops.entry.variable(type) for _ in range(3)))
-        self.countdown = Countdown(loops, BLOCK, self.flush)
+        self.countdown: Countdown = Countdown(loops, BLOCK, self.flush)
         self.weight = 1 if loops.inner_extents[-1] >= LONG_RUN else _LANES
         self.start()
 

@@ -26,11 +26,11 @@ class Kind:
     __slots__ = ("bits", "compute", "is_float", "signed", "storage")
 
     def __init__(self, storage: str, compute: str, bits: int, is_float: bool, signed: bool) -> None:
-        self.storage = storage
-        self.compute = compute
-        self.bits = bits
-        self.is_float = is_float
-        self.signed = signed
+        self.storage: str = storage
+        self.compute: str = compute
+        self.bits: int = bits
+        self.is_float: bool = is_float
+        self.signed: bool = signed
 
 
 KINDS: dict[dtype, Kind] = {
@@ -232,11 +232,11 @@ class Element:
     __slots__ = ("attrs", "code", "found", "kind", "out")
 
     def __init__(self, code: Code, found: dtype, out: dtype, attrs: dict[str, Any]) -> None:
-        self.code = code
-        self.found = found
-        self.kind = KINDS[found]
-        self.out = out
-        self.attrs = attrs
+        self.code: Code = code
+        self.found: dtypes.dtype = found
+        self.kind: Kind = KINDS[found]
+        self.out: dtypes.dtype = out
+        self.attrs: dict[str, Any] = attrs
 
     @property
     def type(self) -> str:

@@ -22,7 +22,7 @@ class Lanes(Element):
     def __init__(self, text: KernelBuilder) -> None:
         found = dtypes.float32 if text.vector.element == "float" else dtypes.float64
         super().__init__(text, found, found, {})
-        self.text = text
+        self.text: KernelBuilder = text
 
     @property
     def type(self) -> str:

@@ -58,10 +58,10 @@ class LoopEmitter(LoopNest):
 
     def emit(self) -> Kernel:
         """The kernel of the structure, without arguments."""
-        self.code = Code()
-        self.entry = EntryBlock(self.code, self)
-        self.reductions = ReductionEmitter(self)
-        self.loop_count = 0
+        self.code: Code = Code()
+        self.entry: EntryBlock = EntryBlock(self.code, self)
+        self.reductions: ReductionEmitter = ReductionEmitter(self)
+        self.loop_count: int = 0
         self.metadata: list[str] = []
         # Of the outer iteration: the address of each access, and the outer values known so far.
         self.bases: dict[int, str] = {}

@@ -41,11 +41,11 @@ class FunctionBuilder:
         self.lines: list[str] = []
         self.slots: list[str] = []
         self.helpers: dict[str, str] = {}
-        self.block = "entry"
+        self.block: str = "entry"
         self._count = 0
-        self.vector = f"<{lanes()} x float>"
-        self.int_vector = f"<{lanes()} x i32>"
-        self.bits = f"<{lanes()} x i1>"
+        self.vector: str = f"<{lanes()} x float>"
+        self.int_vector: str = f"<{lanes()} x i32>"
+        self.bits: str = f"<{lanes()} x i1>"
 
     def fresh(self, word: str) -> str:
         self._count += 1

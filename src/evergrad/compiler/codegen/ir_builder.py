@@ -83,13 +83,13 @@ class KernelBuilder(Code):
     def __init__(self, vector: Vector, pointers: Sequence[str], numbers: Sequence[str]) -> None:
         super().__init__()
         self.vector = vector
-        self.count = len(pointers) + len(numbers)
+        self.count: int = len(pointers) + len(numbers)
         self.named: dict[str, str] = {}
         for index, name in enumerate((*pointers, *numbers)):
             address = self.op(f"getelementptr i64, ptr %args, i64 {index}")
             type = "ptr" if index < len(pointers) else "i64"
             self.named[name] = self.op(f"load {type}, ptr {address}")
-        self.scratch = self._aligned("%scratch")
+        self.scratch: str = self._aligned("%scratch")
 
     def __getitem__(self, name: str) -> str:
         return self.named[name]

@@ -30,7 +30,7 @@ class Kernel:
     def __init__(self, name: str, ir: str, helpers: dict[str, str] | None = None) -> None:
         self.name = name
         self.ir = ir
-        self.helpers = {} if helpers is None else helpers
+        self.helpers: dict[str, str] = {} if helpers is None else helpers
         self.slots: list[tuple[str, Any]] = []
         self.numbers: list[int] = []
         self.chunks = 1

@@ -35,10 +35,10 @@ class Lookup:
     __slots__ = ("extent", "indices", "stride", "wraps")
 
     def __init__(self, indices: Access, stride: int, extent: int, wraps: bool) -> None:
-        self.indices = indices
-        self.stride = stride
-        self.extent = extent
-        self.wraps = wraps  # negative indices count from the end
+        self.indices: Access = indices
+        self.stride: int = stride
+        self.extent: int = extent
+        self.wraps: bool = wraps  # negative indices count from the end
 
 
 class Factor:
@@ -48,9 +48,9 @@ class Factor:
     __slots__ = ("bits", "type")
 
     def __init__(self, constant: str, type: str) -> None:
-        self.type = type  # "float" or "double"; as IR, a constant of both is that of a float64
+        self.type: str = type  # "float" or "double"; as IR, a constant of both is that of a float64
         bits = int(constant, 16)
-        self.bits = bits - (1 << 64) if bits >> 63 else bits
+        self.bits: int = bits - (1 << 64) if bits >> 63 else bits
 
 
 class Access:
@@ -60,9 +60,9 @@ class Access:
     __slots__ = ("dtype", "inner", "lookup", "outer", "slot", "strides")
 
     def __init__(self, slot: int, dtype: dtype, strides: tuple[int, ...]) -> None:
-        self.slot = slot
-        self.dtype = dtype
-        self.strides = strides
+        self.slot: int = slot
+        self.dtype: dtypes.dtype = dtype
+        self.strides: tuple[int, ...] = strides
         self.outer: tuple[int, ...] = ()
         self.inner: tuple[int, ...] = ()
         self.lookup: Lookup | None = None
@@ -87,8 +87,8 @@ class LoopAccesses:
         self.values = values
         self.layout = layout
         self.store_strides = strides
-        self.stored = [e.outs[0] for e in group.members if e.outs[0] in stored]
-        self.producer = {e.outs[0]: e for e in group.members}
+        self.stored: list[Var] = [e.outs[0] for e in group.members if e.outs[0] in stored]
+        self.producer: dict[Var, Equation] = {e.outs[0]: e for e in group.members}
         self.slots: list[tuple[str, Any]] = []
         self.accesses: list[Access] = []
         self.known_accesses: dict[Any, Access] = {}

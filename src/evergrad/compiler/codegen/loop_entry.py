@@ -21,9 +21,9 @@ class EntryBlock:
         self.lines: list[str] = []
         self.numbers: list[int] = []
         self.index: dict[Any, int] = {}
-        self.pointers = len(nest.slots) + len(nest.outer_reductions())
+        self.pointers: int = len(nest.slots) + len(nest.outer_reductions())
         per_chunk, chunks = nest.partition()
-        self.chunks = chunks * nest.group.blocks
+        self.chunks: int = chunks * nest.group.blocks
         total = nest.inner_size if nest.flat else nest.outer_size
         self.add("total", total // nest.group.blocks)
         self.add("per_chunk", per_chunk)

@@ -30,6 +30,9 @@ _MAX_PARTIALS = 16
 class LoopNest(LoopAccesses):
     """The loops of one group. ``flat``: there is one loop, over elements, and no outer one."""
 
+    inner_dims: list[list[int]]
+    outer_dims: list[list[int]]
+
     def __init__(
         self,
         group: Group,
@@ -54,18 +57,22 @@ class LoopNest(LoopAccesses):
         else:
             self.outer_dims = self.collapsed(sorted(group.dims - inner))
             self.inner_dims = self.collapsed(sorted(inner))
-        self.outer_extents = [prod(group.shape[d] for d in dim) for dim in self.outer_dims]
-        self.inner_extents = [prod(group.shape[d] for d in dim) for dim in self.inner_dims]
+        self.outer_extents: list[int] = [
+            prod(group.shape[d] for d in dim) for dim in self.outer_dims
+        ]
+        self.inner_extents: list[int] = [
+            prod(group.shape[d] for d in dim) for dim in self.inner_dims
+        ]
         for access in self.accesses:
             access.outer = tuple(access.strides[dim[-1]] for dim in self.outer_dims)
             access.inner = tuple(access.strides[dim[-1]] for dim in self.inner_dims)
-        self.flat = inner is None and not self.outer_dims
+        self.flat: bool = inner is None and not self.outer_dims
         if not self.inner_dims:
             self.inner_extents = [1]
             for access in self.accesses:
                 access.inner = (0,)
-        self.outer_size = prod(self.outer_extents)
-        self.inner_size = prod(self.inner_extents)
+        self.outer_size: int = prod(self.outer_extents)
+        self.inner_size: int = prod(self.inner_extents)
 
     def collapsed(self, dims: list[int]) -> list[list[int]]:
         """Runs of dimensions that every access traverses like one."""
@@ -160,7 +167,7 @@ class LoopNest(LoopAccesses):
                     ready += 1
                 stage = max(stage, ready)
             self.stage[out] = stage
-        self.passes = 1 + max(
+        self.passes: int = 1 + max(
             [self.stage[e.outs[0]] for e in self.group.members
              if not self.is_outer(e.outs[0]) or e.op.combine],
             default=-1,

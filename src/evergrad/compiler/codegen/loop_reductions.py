@@ -32,6 +32,7 @@ from evergrad.compiler.codegen.reductions import (
 from evergrad.core.trace import Equation
 
 if TYPE_CHECKING:
+    from evergrad.compiler.codegen.elementwise import Code
     from evergrad.compiler.codegen.emit_loops import LoopEmitter
     from evergrad.compiler.codegen.loop_point import IterationPoint
 
@@ -44,7 +45,7 @@ class ReductionEmitter:
 
     def __init__(self, loops: LoopEmitter) -> None:
         self.loops = loops
-        self.code = loops.code
+        self.code: Code = loops.code
         # For each outer reduction (by ``id``) the address of this chunk's partial result, and the
         # variable that accumulates it if it is one number.
         self.partial_pointers: dict[int, str] = {}
@@ -52,7 +53,7 @@ class ReductionEmitter:
         # Blocked sums of one number, by the variable of their block; and the countdown to the
         # next flush of those with one number per inner index.
         self.number_sums: dict[str, NumberSum] = {}
-        self.row_countdown = Countdown(loops, ROWS, self._flush_rows)
+        self.row_countdown: Countdown = Countdown(loops, ROWS, self._flush_rows)
 
     # -- inner reductions -----------------------------------------------------------------------
 

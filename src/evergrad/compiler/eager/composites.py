@@ -12,9 +12,9 @@ Where a gradient is itself differentiated the backward pass runs the traced deri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from evergrad.compiler.eager.graph import NativeGraph
 from evergrad.compiler.eager.residuals import Partition, partition_composite
@@ -26,7 +26,7 @@ from evergrad.core.eager.fusion import (
     clear_composite_kernels,
     specializations_kept,
 )
-from evergrad.core.op import Op, Specialization
+from evergrad.core.op import Attrs, Op, Specialization
 from evergrad.core.recording import record
 from evergrad.core.state import State
 from evergrad.core.tensor import fresh
@@ -34,6 +34,9 @@ from evergrad.core.trace import Graph, Var
 from evergrad.core.vjp_program import FRESH, VjpProgram
 from evergrad.extension import provides
 from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
+
+if TYPE_CHECKING:
+    from evergrad.core.shapes import TensorType
 
 # Specializations kept over all functions; at the limit all are evicted.
 _SPECIALIZATION_LIMIT = 256
@@ -97,31 +100,34 @@ class CompositeSpecialization(Specialization):
     function's, the others residuals.
     """
 
+    operands: tuple[TensorType, ...]
+    types: tuple[TensorType, ...]
+
     __slots__ = ("is_native", "native", "partition", "structure", "uses", "visible")
 
     def __init__(self, function: EagerComposite, structure: Structure, uses: Uses) -> None:
-        self.structure = structure
-        self.uses = uses
-        self.attrs = structure.attrs
+        self.structure: Structure = structure
+        self.uses: Uses = uses
+        self.attrs: Attrs = structure.attrs
         self.types = self.operands = structure.types
-        self.casts = None
+        self.casts: tuple[dtypes.dtype | None, ...] | None = None
         self.selects = False
         self.always_contiguous = True
-        self.vjp_programs = {}
+        self.vjp_programs: dict[int, VjpProgram] = {}
         graph = structure.traced()
-        self.visible = len(graph.outputs)
+        self.visible: int = len(graph.outputs)
         self.partition: Partition | None = (
             partition_composite(structure, function.keeps) if function.keeps else None
         )
         if self.partition is not None:
             graph = self.partition.forward
-        self.out_types = tuple(out.type for out in graph.outputs)
-        self.single = len(self.out_types) == 1
-        self.op = cast(Op, _CompositeOp(function.name, len(self.out_types)))
-        self.differentiable = any(t.dtype.category >= dtypes.FLOATING for t in self.out_types)
-        self.native = NativeGraph(graph)
-        self.is_native = self.native.is_native()
-        self.run = self.native.run
+        self.out_types: tuple[TensorType, ...] = tuple(out.type for out in graph.outputs)
+        self.single: bool = len(self.out_types) == 1
+        self.op: Op = cast(Op, _CompositeOp(function.name, len(self.out_types)))
+        self.differentiable: bool = any(t.dtype.category >= dtypes.FLOATING for t in self.out_types)
+        self.native: NativeGraph = NativeGraph(graph)
+        self.is_native: bool = self.native.is_native()
+        self.run: Callable[..., Any] = self.native.run
 
     def partition_for(self, needs: int) -> Partition | None:
         """The partition, if it is for a derivative with respect to these arguments."""
@@ -148,17 +154,17 @@ class CompositeVjpProgram(VjpProgram):
     __slots__ = ("native",)
 
     def __init__(self, specialization: CompositeSpecialization, needs: int) -> None:
-        self.specialization = specialization
+        self.specialization: CompositeSpecialization = specialization
         self.needs = needs
-        self.single = specialization.single
+        self.single: bool = specialization.single
         self.is_nan_safe = False
-        self.scatter_index = None
+        self.scatter_index: tuple[Any, TensorType] | None = None
         self._fused = None
-        self.unread = frozenset()
+        self.unread: frozenset[int] = frozenset()
         hidden = specialization.out_types[specialization.visible :]
         arguments, cotangents, graph = specialization.structure.derivative(needs, hidden)
         kept = specialization.partition_for(needs)
-        self.saves = _used(arguments, graph) if kept is None else kept.reads
+        self.saves: tuple[int, ...] = _used(arguments, graph) if kept is None else kept.reads
         values = [
             arguments[i] if i < len(arguments) else _unread(specialization, i - len(arguments))
             for i in self.saves
@@ -167,10 +173,12 @@ class CompositeVjpProgram(VjpProgram):
         wanted = [i for i, out in enumerate(graph.outputs) if out is not None]
         outputs = [graph.outputs[i] for i in wanted]
         recomputing = Graph(self.graph.inputs, (), graph.equations, outputs)
-        self.native = NativeGraph(recomputing if kept is None else kept.backward)
-        self.scratch = sum(out.type.nbytes for out in outputs)
+        self.native: NativeGraph = NativeGraph(recomputing if kept is None else kept.backward)
+        self.scratch: int = sum(out.type.nbytes for out in outputs)
         first = len(self.graph.inputs)
-        self.edges = tuple((i, first + n, FRESH) for n, i in enumerate(wanted))
+        self.edges: tuple[tuple[int, int, int], ...] = tuple(
+            (i, first + n, FRESH) for n, i in enumerate(wanted)
+        )
 
     def run(self, values: list[Any]) -> None:
         values += self.native.run(values)

@@ -44,7 +44,7 @@ class NativeGraph:
 
     def __init__(self, graph: Graph) -> None:
         assert not graph.captures, f"an eager composite reads outside tensors: {graph}"
-        self.graph = graph
+        self.graph: Graph = graph
         # Idle programs by the layouts of their arguments; None for layouts that are copied.
         self.contiguous: tuple[Layout, ...] = (None,) * len(graph.inputs)
         self.idle: dict[tuple[Layout, ...], list[EagerProgram] | None] = {self.contiguous: []}

@@ -73,7 +73,7 @@ class EagerProgram(Program):
 
     def bind_arena(self, size: int) -> None:
         """No arena is kept: each run allocates its own."""
-        self.arena_address = 0
+        self.arena_address: int = 0
 
     def argument_block(self, instruction: Instruction, block: Any = None) -> Any:
         block = super().argument_block(instruction, block)

@@ -45,7 +45,7 @@ class Explanation:
     def __init__(self, call: Call, name: str, passes: bool = False) -> None:
         program = call.variant.program
         seconds = seconds_of(program, call.arrays(), call.variant.numbers())
-        self.data = {"function": name, **_described(call, seconds)}
+        self.data: dict[str, Any] = {"function": name, **_described(call, seconds)}
         self.data["passes"] = _passes(call) if passes else []
         kernels = [i.kernel for i in program.instructions if i.kernel is not None]
         kernels += [called for kernel in kernels for called in kernel.calls.values()]

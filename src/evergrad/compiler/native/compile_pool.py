@@ -66,19 +66,22 @@ class _Job(NamedTuple):
 class CompilePool:
     """A pool of at most ``limit`` worker processes; ``compile`` is thread-safe."""
 
+    active: int
+    idle: int
+
     def __init__(self, limit: int | None = None) -> None:
-        self.limit = limit or min(MAX_WORKERS, processors())
-        self.condition = threading.Condition()  # reentrant
+        self.limit: int = limit or min(MAX_WORKERS, processors())
+        self.condition: threading.Condition = threading.Condition()  # reentrant
         self._reset()
 
     def _reset(self) -> None:
         self.jobs: list[_Job] = []
-        self.count = 0
+        self.count: int = 0
         self.threads: list[threading.Thread] = []
         # The number of running threads, and how many of them are idle.
         self.active = self.idle = 0
         self.processes: list[Popen[bytes]] = []
-        self.has_failed = False
+        self.has_failed: bool = False
 
     def compile(
         self, ir: str, keep: Callable[[bytes], object] = lambda code: None

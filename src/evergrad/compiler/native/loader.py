@@ -13,9 +13,12 @@ import platform
 import sys
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.native.elf import MACHINES, ObjectFile, ObjectFileError, Symbol
+
+if TYPE_CHECKING:
+    from evergrad.compiler.native.elf import Machine
 
 # The size limit of an image: relocations are signed 32-bit.
 _MAX_IMAGE_BYTES = 1 << 31
@@ -47,8 +50,8 @@ class Image:
     sections, then zero-initialized (.bss) ones, which are not part of the content."""
 
     def __init__(self, objects: Sequence[bytes], machine: str) -> None:
-        self.objects = [ObjectFile(data, machine) for data in objects]
-        self.machine = MACHINES[machine]
+        self.objects: list[ObjectFile] = [ObjectFile(data, machine) for data in objects]
+        self.machine: Machine = MACHINES[machine]
         self.starts: dict[tuple[int, int], int] = {}
         end = self._lay_out(0, is_writable=False)
         end += -end % _STUB
@@ -62,10 +65,10 @@ class Image:
                 if key is not None and key not in self.stubs:
                     self.stubs[key] = end
                     end += _STUB
-        self.code_size = max(end, 1)
+        self.code_size: int = max(end, 1)
         pages = self.code_size + -self.code_size % mmap.PAGESIZE
-        self.stored = self._lay_out(pages, is_writable=True)
-        self.size = self._lay_out(self.stored, is_writable=True, is_zeros=True)
+        self.stored: int = self._lay_out(pages, is_writable=True)
+        self.size: int = self._lay_out(self.stored, is_writable=True, is_zeros=True)
         if self.size > _MAX_IMAGE_BYTES:
             raise ObjectFileError(f"an image of {self.size} bytes is out of range for relocations")
 

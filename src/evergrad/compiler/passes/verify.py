@@ -59,7 +59,7 @@ class Verifier:
     """Verifies a graph, and then the graph after each pass against the one before it."""
 
     def __init__(self, graph: Graph) -> None:
-        self.name = "tracing"
+        self.name: str = "tracing"
         self._specializations: dict[int, Specialization] = {}
         self._bits: dict[Any, int] = {}
         self._facts = self._verified(graph)

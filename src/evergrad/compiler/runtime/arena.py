@@ -42,9 +42,9 @@ class Arena:
 
     def __init__(self, memory: Any, nbytes: int, owner: Any) -> None:
         shift = -address_of(memory) % _ALIGNMENT
-        self.nbytes = nbytes
-        self.address = address_of(memory) + shift
-        self.bytes = memory[shift : shift + nbytes]
+        self.nbytes: int = nbytes
+        self.address: int = address_of(memory) + shift
+        self.bytes: Any = memory[shift : shift + nbytes]
         # What counts it in the ledger: a tensor of its own, or the arena that it shares.
         self.owner: Tensor | SharedArena | None = owner
 
@@ -100,7 +100,7 @@ class SharedArena:
         self.returned: list[int] = []
         self.counted: Tensor | None = None
         # Serializes the runs of its programs where these belong to several compiled functions.
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
 
     @cached_property
     def for_derivatives(self) -> SharedArena:

@@ -21,7 +21,7 @@ class gc_paused:  # noqa: N801 - used like a function
     __slots__ = ("was_enabled",)
 
     def __enter__(self) -> None:
-        self.was_enabled = gc.isenabled()
+        self.was_enabled: bool = gc.isenabled()
         gc.disable()
 
     def __exit__(self, *exc: object) -> None:

@@ -32,6 +32,8 @@ from evergrad.memory.cache_lines import isolated_zeros
 
 if TYPE_CHECKING:
     from evergrad.compiler.schedule.lower import Lowering
+    from evergrad.compiler.schedule.memory_plan import Plan
+    from evergrad.core.tensor import Array
 
 _drain_communication: ExtensionPoint[[], None] = ExtensionPoint("drain_communication")
 
@@ -45,6 +47,8 @@ _WORTH_THREADS = 1 << 20
 class Program:
     """A lowered graph with its memory plan; allocates and compiles at its first run."""
 
+    addresses: dict[str, int]
+
     # Outputs of at most so many bytes are computed in the program's own memory and copied out: that
     # is cheaper than patching new addresses into the argument blocks.
     small_bytes = 512
@@ -55,22 +59,24 @@ class Program:
     ) -> None:  # fmt: skip
         """``when_bound`` is called once, when the kernels have their machine code. Programs with a
         ``shared_arena`` must not run at the same time."""
-        self.executable = source if isinstance(source, Executable) else executable_of(source)
+        self.executable: Executable = (
+            source if isinstance(source, Executable) else executable_of(source)
+        )
         self.when_bound = when_bound
         self.shared_arena = shared_arena
         self.arena: Arena | None = None
         count_program()
-        self.buffers = self.executable.buffers
-        self.instructions = self.executable.instructions
-        self.waves = self.executable.waves
-        self.plan = self.executable.plan
+        self.buffers: list[Buffer] = self.executable.buffers
+        self.instructions: list[Instruction] = self.executable.instructions
+        self.waves: list[list[Instruction]] = self.executable.waves
+        self.plan: Plan = self.executable.plan
         called = [i.eqn for i in self.instructions if i.kernel is None]
-        self.has_calls = bool(called)
-        self.communicates = any(e is not None and e.op.communicates for e in called)
-        self.status = isolated_zeros((8,), np.int64)
-        self.status_word = self.status.data[:1]
-        self.bound = False
-        self.bound_bytes = 0
+        self.has_calls: bool = bool(called)
+        self.communicates: bool = any(e is not None and e.op.communicates for e in called)
+        self.status: Array = isolated_zeros((8,), np.int64)
+        self.status_word: memoryview[int] = self.status.data[:1]
+        self.bound: bool = False
+        self.bound_bytes: int = 0
         self.unbind_arguments()
         # Arrays of the current run: arguments and results, by buffer and by output.
         self.current: dict[int, Any] = {}
@@ -110,9 +116,9 @@ class Program:
     def bind(self) -> None:
         """Allocate memory and compile; the program can run afterwards."""
         self.bind_arena(self.plan.peak)
-        self.number_values = isolated_zeros((max(self.executable.numbers, 1),), np.float64)
+        self.number_values: Array = isolated_zeros((max(self.executable.numbers, 1),), np.float64)
         self.number_words: Any = self.number_values.data
-        self.rng_states = RngStates(self.executable.streams)
+        self.rng_states: RngStates = RngStates(self.executable.streams)
         self.prepare_results()
         kernels = [i.kernel for i in self.instructions if i.kernel is not None]
         called = [k for kernel in kernels for k in kernel.calls.values()]
@@ -152,7 +158,7 @@ class Program:
             ends.append(len(tasks))
         close()
         # The segment that writes captured tensors, after everything that may fail.
-        self.final = self.segments[-1] if self.segments else None
+        self.final: Any | None = self.segments[-1] if self.segments else None
         self.threads = 2 if work > _WORTH_THREADS else 1
         self.bound = True
         self.bound_bytes = self.native_bytes()
@@ -165,8 +171,8 @@ class Program:
         has its own: that code may call the function again."""
         shared = None if self.calls_user_code else self.shared_arena
         self.arena = private_arena(size) if shared is None else shared.arena_for(size)
-        self.arena_address = self.arena.address
-        self.arena_bytes = self.arena.bytes
+        self.arena_address: int = self.arena.address
+        self.arena_bytes: Any = self.arena.bytes
 
     def native_bytes(self) -> int:
         """The bytes of arrays that live as long as the program, without the shared arena."""
@@ -187,9 +193,15 @@ class Program:
         """Classify the outputs: computed in buffers of their own, in small buffers, or copied."""
         executable = self.executable
         written = range(executable.results, executable.results + len(executable.written))
-        self.constants = [None if isinstance(o, BufferView) else o for o in executable.outputs]
-        self.argument_buffers = [(b.number, b.owner) for b in self.buffers if b.kind == "input"]
-        self.argument_bytes = {b.number: b.nbytes for b in self.buffers if b.kind == "input"}
+        self.constants: list[Any | None] = [
+            None if isinstance(o, BufferView) else o for o in executable.outputs
+        ]
+        self.argument_buffers: list[tuple[int, Any]] = [
+            (b.number, b.owner) for b in self.buffers if b.kind == "input"
+        ]
+        self.argument_bytes: dict[int, int] = {
+            b.number: b.nbytes for b in self.buffers if b.kind == "input"
+        }
         # The arrays of captured tensors whose addresses kernels have: a tensor that another thread
         # gives other memory, by resize_() or set_(), leaves the former to the current run.
         self.captured_arrays: list[Any] = []
@@ -213,8 +225,8 @@ class Program:
                 self.small_outputs.append((number, self.array(view)))
             else:
                 self.copied.append((number, view))
-        self.is_random = bool(executable.generators)
-        self.needs_arrays = self.has_calls or self.copies_arguments()
+        self.is_random: bool = bool(executable.generators)
+        self.needs_arrays: bool = self.has_calls or self.copies_arguments()
 
     def copies_arguments(self) -> bool:
         """Whether arguments, or outputs of this run, are copied after it."""
@@ -327,7 +339,7 @@ class Program:
         self.bind_arguments(arguments)
         if self.needs_arrays:
             self.set_arrays(arguments)
-        self.committed = False
+        self.committed: bool = False
         if self.final.__class__ is Run:
             self.final.reset()
 

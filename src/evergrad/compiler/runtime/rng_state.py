@@ -7,7 +7,7 @@ call that uses random numbers. The default generator of the calling thread is re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,13 +21,16 @@ from evergrad.compiler.kernels.random_rows import source_of
 from evergrad.core.rng.bit_generators import MersenneTwister, Philox
 from evergrad.memory.cache_lines import isolated_zeros
 
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Array
+
 
 class RngStates:
     """The states of generators in one buffer."""
 
     def __init__(self, generators: Sequence[Any]) -> None:
-        self.memory = isolated_zeros((len(generators), STATE_BUFFER_BYTES), np.uint8)
-        self.states = [
+        self.memory: Array = isolated_zeros((len(generators), STATE_BUFFER_BYTES), np.uint8)
+        self.states: list[tuple[Any, _State]] = [
             (generator, _State(memory))
             for generator, memory in zip(generators, self.memory, strict=True)
         ]

@@ -19,7 +19,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from evergrad.compiler.runtime.thread_pool_code import BRIEF, FUTEX, LONG, SHORT
 from evergrad.core import fork
 from evergrad.core.settings import get_num_threads, on_num_threads
 from evergrad.memory.cache_lines import isolated_copy, isolated_zeros
+
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Array
 
 _CAN_PARK = sys.platform == "linux" and FUTEX is not None
 # Upper bounds on the work (elements and products) of a brief and of a short run.
@@ -43,13 +46,13 @@ class ThreadPool:
     read its words, so it is referenced until they have ended."""
 
     def __init__(self, size: int) -> None:
-        self.lock = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
         # Whether it ends when its current run does.
-        self.is_retired = False
+        self.is_retired: bool = False
         # How many more runs are serial.
-        self.serial_runs = 0
-        self.words = isolated_zeros((32,), np.int64)
-        self.address = self.words.ctypes.data
+        self.serial_runs: int = 0
+        self.words: Array = isolated_zeros((32,), np.int64)
+        self.address: int = self.words.ctypes.data
         addresses = native()
         worker = jit.function_of(addresses["pool_worker"], ctypes.c_void_p, ctypes.c_int64)
         self._run = jit.function_of(
@@ -66,7 +69,7 @@ class ThreadPool:
             except RuntimeError:  # the system has no more threads
                 break
             self.threads.append(thread)
-        self.size = 1 + len(self.threads)
+        self.size: int = 1 + len(self.threads)
 
     def _work(self, worker: Callable[[int, int], None], number: int) -> None:
         worker(self.address, number)
@@ -159,7 +162,7 @@ def length_of(work: int) -> int:
     return BRIEF if work < _BRIEF else SHORT if work < _SHORT else LONG
 
 
-def _isolated_bytes(nbytes: int) -> Any:
+def _isolated_bytes(nbytes: int) -> Array:
     return isolated_zeros((nbytes,), np.uint8)
 
 
@@ -169,24 +172,25 @@ class Run:
 
     def __init__(
         self, tasks: Sequence[tuple[int, int, int]], ends: list[int], scratch: int,
-        status: np.ndarray, length: int = LONG, scratch_memory: Callable[[int], Any] | None = None,
+        status: np.ndarray, length: int = LONG,
+        scratch_memory: Callable[[int], Array] | None = None,
     ) -> None:  # fmt: skip
-        self.scratch_memory = scratch_memory or _isolated_bytes
-        self.tasks = isolated_copy(tasks, np.int64)
-        self.ends = isolated_copy(ends, np.int64)
-        self.counters = isolated_zeros((8 * len(ends),), np.int64)
-        self.first_counter = self.counters.data[:1]
-        self.scratch_bytes = -(-max(scratch, 64) // 64) * 64
+        self.scratch_memory: Callable[[int], Array] = scratch_memory or _isolated_bytes
+        self.tasks: Array = isolated_copy(tasks, np.int64)
+        self.ends: Array = isolated_copy(ends, np.int64)
+        self.counters: Array = isolated_zeros((8 * len(ends),), np.int64)
+        self.first_counter: memoryview[int] = self.counters.data[:1]
+        self.scratch_bytes: int = -(-max(scratch, 64) // 64) * 64
         self.status = status
-        self.status_word = status.data[:1]
+        self.status_word: memoryview[int] = status.data[:1]
         self.length = length
-        self.words = isolated_copy([
+        self.words: Array = isolated_copy([
             self.tasks.ctypes.data, self.ends.ctypes.data, len(ends), self.counters.ctypes.data, 0,
             self.scratch_bytes, status.ctypes.data, length,
         ], np.int64)  # fmt: skip
-        self.address = int(self.words.ctypes.data)
-        self.run_serial = _serial_runner(self.address)
-        self.threads = 0
+        self.address: int = int(self.words.ctypes.data)
+        self.run_serial: Callable[[], int] = _serial_runner(self.address)
+        self.threads: int = 0
         self.reserve_scratch(1)
 
     def run(self, threads: int) -> int:
@@ -226,6 +230,6 @@ class Run:
     def reserve_scratch(self, threads: int) -> None:
         """Allocate scratch memory for so many threads."""
         if threads > self.threads:
-            self.scratch = self.scratch_memory(threads * self.scratch_bytes)
+            self.scratch: Any = self.scratch_memory(threads * self.scratch_bytes)
             self.words[4] = self.scratch.ctypes.data
             self.threads = threads

@@ -20,15 +20,15 @@ class Buffer:
     )  # fmt: skip
 
     def __init__(self, number: int, nbytes: int, kind: str, label: str, owner: Any = None) -> None:
-        self.number = number
-        self.nbytes = nbytes
-        self.kind = kind
-        self.label = label
-        self.owner = owner
+        self.number: int = number
+        self.nbytes: int = nbytes
+        self.kind: str = kind
+        self.label: str = label
+        self.owner: Any = owner
         self.location: Any = None
-        self.first = -1
-        self.last = -1
-        self.offset = 0
+        self.first: int = -1
+        self.last: int = -1
+        self.offset: int = 0
 
     def used_in(self, wave: int) -> None:
         """Extend the live range by a wave."""
@@ -48,11 +48,11 @@ class BufferView:
         self, buffer: Buffer, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
         dtype: Any,
     ) -> None:  # fmt: skip
-        self.buffer = buffer
-        self.offset = offset
-        self.shape = shape
-        self.strides = strides
-        self.dtype = dtype
+        self.buffer: Buffer = buffer
+        self.offset: int = offset
+        self.shape: tuple[int, ...] = shape
+        self.strides: tuple[int, ...] = strides
+        self.dtype: Any = dtype
 
     @property
     def nbytes(self) -> int:

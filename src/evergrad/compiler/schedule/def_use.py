@@ -48,7 +48,7 @@ class DefUse:
             made = eqn.outs[0].type
             if eqn.op is FULL and made.dtype in elementwise.KINDS and made.numel:
                 self.literal[eqn.outs[0]] = eqn.args[0]
-        self.outputs = {o for o in graph.outputs if isinstance(o, Var)}
+        self.outputs: set[Var] = {o for o in graph.outputs if isinstance(o, Var)}
 
     def add(self, eqn: Equation, position: int) -> None:
         """Add an equation that is not in the graph."""

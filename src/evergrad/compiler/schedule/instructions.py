@@ -24,7 +24,7 @@ class Instruction:
     )  # fmt: skip
 
     def __init__(self, label: str) -> None:
-        self.label = label
+        self.label: str = label
         self.kernel: Kernel | None = None
         self.pointers: list[BufferView | None] = []  # None: the status word
         self.eqn: Equation | None = None
@@ -32,9 +32,9 @@ class Instruction:
         self.outs: list[BufferView] = []
         self.reads: list[Buffer] = []
         self.writes: list[Buffer] = []
-        self.work = 0
+        self.work: int = 0
         self.node: ScheduleNode | None = None
-        self.may_fail = False
+        self.may_fail: bool = False
 
     @property
     def argument_count(self) -> int:

@@ -51,6 +51,9 @@ class Lowering:
     the second time. ``on_kernel`` is called with each kernel once its IR is emitted.
     """
 
+    values: DefUse
+    nodes: list[ScheduleNode]
+
     def __init__(
         self, graph: Graph, lowerings: Lowerings, arguments: int, numbers: int,
         outside: Sequence[Tensor], results: int, written: Sequence[Storage],
@@ -58,17 +61,17 @@ class Lowering:
         on_kernel: Callable[[Kernel], None] = lambda kernel: None,
     ) -> None:  # fmt: skip
         self.lowerings = lowerings
-        self.graph = _with_own_equations(graph)
+        self.graph: Graph = _with_own_equations(graph)
         recomputed = frozenset(
             id(own) for own, eqn in zip(self.graph.equations, graph.equations, strict=True)
             if id(eqn) in recomputed
         )  # fmt: skip
         self.arguments = arguments
         self.numbers = numbers
-        self.outside = list(outside)
-        self.written = list(written)
+        self.outside: list[Tensor] = list(outside)
+        self.written: list[Storage] = list(written)
         self.results = results
-        self.generators = list(
+        self.generators: list[Any | None] = list(
             dict.fromkeys(e.attrs.get("generator") for e in graph.equations if e.op.random)
         )
         self.buffers: list[Buffer] = []
@@ -80,7 +83,9 @@ class Lowering:
         self.pending_products: dict[int, Any] = {}
         self.lowered: set[int] = set()  # nodes (by ``id``) that are lowered, or pending
         self.nodes, self.values = fuse(self.graph, recomputed, self.overwritten_inputs())
-        self.node_of = {id(eqn): node for node in self.nodes for eqn in node.equations}
+        self.node_of: dict[int, ScheduleNode] = {
+            id(eqn): node for node in self.nodes for eqn in node.equations
+        }
         self.assign_inputs()
         # Final values that are copied to their storages at the end, and those that are computed
         # right in outside memory.

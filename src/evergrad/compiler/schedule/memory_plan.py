@@ -24,10 +24,12 @@ class Plan:
 
     def __init__(self, buffers: Sequence[Buffer], waves: int, peak: int | None = None) -> None:
         """``peak`` is given if the buffers have their offsets already."""
-        self.buffers = [b for b in buffers if b.kind == "arena" and b.nbytes and b.first >= 0]
+        self.buffers: list[Buffer] = [
+            b for b in buffers if b.kind == "arena" and b.nbytes and b.first >= 0
+        ]
         self.waves = waves
-        self.outside = [b for b in buffers if b.kind != "arena"]
-        self.peak = _assign_offsets(self.buffers) if peak is None else peak
+        self.outside: list[Buffer] = [b for b in buffers if b.kind != "arena"]
+        self.peak: int = _assign_offsets(self.buffers) if peak is None else peak
 
     @property
     def lower_bound(self) -> int:

@@ -14,7 +14,7 @@ class ScheduleNode:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.bit = 1 << number
+        self.bit: int = 1 << number
         self.dependencies = 0
         self.position = 0
 

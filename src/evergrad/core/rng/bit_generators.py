@@ -89,7 +89,7 @@ class MersenneTwister:
 
     def __init__(self, seed: int) -> None:
         # RandomState, unlike numpy's Generator, promises never to change its streams.
-        self.state = np.random.RandomState(seed & 0xFFFFFFFF)
+        self.state: np.random.RandomState = np.random.RandomState(seed & 0xFFFFFFFF)
         self.spare: float | None = None
 
     @cached_property
@@ -230,7 +230,7 @@ class Philox:
 
     def __init__(self, seed: int) -> None:
         self.key = seed
-        self.offset = 0
+        self.offset: int = 0
 
     def blocks(self, count: int, high: int = 0, start: int | None = None) -> Array:
         """The (count, 4) words from counter `start` on; without a start they are consumed."""

@@ -80,11 +80,11 @@ class Join:
         groups = [j.join_process_group for j in joinables]
         if any(g is not groups[0] for g in groups):
             raise ValueError("Using join context manager with multiple process groups")
-        self.joinables = list(joinables)
-        self.group = groups[0]
+        self.joinables: list[Any] = list(joinables)
+        self.group: Any = groups[0]
         self.enabled = enable
         self.throws = throw_on_early_termination
-        self.hooks = [j.join_hook(**kwargs) for j in joinables] if enable else []
+        self.hooks: list[Any] = [j.join_hook(**kwargs) for j in joinables] if enable else []
 
     def __enter__(self) -> None:
         if self.enabled:

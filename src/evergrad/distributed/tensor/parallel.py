@@ -41,8 +41,8 @@ class ColumnParallelLinear(Module):
         super().__init__()
         self.group = group
         self.gather_output = gather_output
-        self.weight = _own(linear.weight, group, 0, "the number of output features")
-        self.bias = None
+        self.weight: Parameter = _own(linear.weight, group, 0, "the number of output features")
+        self.bias: Parameter | None = None
         if linear.bias is not None:
             self.bias = _own(linear.bias, group, 0, "the number of output features")
 
@@ -58,8 +58,8 @@ class RowParallelLinear(Module):
         super().__init__()
         self.group = group
         self.split_input = split_input
-        self.weight = _own(linear.weight, group, 1, "the number of input features")
-        self.bias = linear.bias
+        self.weight: Parameter = _own(linear.weight, group, 1, "the number of input features")
+        self.bias: Parameter = linear.bias
 
     def forward(self, input: Tensor) -> Tensor:
         if self.split_input:
@@ -76,7 +76,7 @@ class VocabParallelEmbedding(Module):
     def __init__(self, embedding: Embedding, group: ProcessGroup) -> None:
         super().__init__()
         self.group = group
-        self.part = _own(embedding.weight, group, 0, "the number of rows")
+        self.part: Parameter = _own(embedding.weight, group, 0, "the number of rows")
 
     @property
     def weight(self) -> Tensor:

@@ -12,7 +12,17 @@ M = TypeVar("M", bound=Module)
 
 
 class DataParallel(Module):
-    """A module under the name ``module``, called as it is."""
+    """A module under the name ``module``, called as it is.
+
+    Args:
+        module: the module
+        device_ids, output_device, dim: accepted; PyTorch spreads batches over GPUs by them, here
+            one call of the module already uses every core
+
+    >>> model = nn.DataParallel(nn.Linear(2, 3))
+    >>> model(eg.ones(4, 2)).shape, list(model.state_dict())
+    (evergrad.Size([4, 3]), ['module.weight', 'module.bias'])
+    """
 
     def __init__(
         self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0

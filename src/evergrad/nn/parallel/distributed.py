@@ -58,17 +58,17 @@ class DistributedDataParallel(Module):
         self.module = module
         self.device_ids = None
         self.dim = dim
-        self.require_backward_grad_sync = True
+        self.require_backward_grad_sync: bool = True
         self.find_unused_parameters = find_unused_parameters
         self.static_graph = static_graph
         self.gradient_as_bucket_view = gradient_as_bucket_view
         chosen = forward_sync_buffers if broadcast_buffers is None else broadcast_buffers
-        self.broadcast_buffers = chosen is not False
+        self.broadcast_buffers: bool = chosen is not False
         self._buffers_to_sync = [b for n, b in module.named_buffers() if n not in ignored]
         # Set within a join context.
         self._join_context: Any = None
         self._join_hook: _JoinHook | None = None
-        self.reducer = None
+        self.reducer: Any = None  # of a layer above
         if self.process_group.size() > 1:
             self.reducer = _make_reducer(
                 [n for n, _ in trained], [p for _, p in trained], self.process_group,

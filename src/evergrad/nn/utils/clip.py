@@ -32,7 +32,17 @@ def get_total_norm(
     tensors: Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """The norm of all tensors together, as if they were one vector."""
+    """The norm of all tensors together, as if they were one vector.
+
+    Args:
+        tensors: the tensors
+        norm_type: the norm; default 2.0
+        error_if_nonfinite: raise for a norm that is inf or NaN; default ``False``
+        foreach: accepted, has no effect
+
+    >>> nn.utils.get_total_norm([eg.tensor([3.0]), eg.tensor([[4.0]])])
+    tensor(5.)
+    """
     parts = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     if not parts:
         return scalar_tensor(0.0)
@@ -51,7 +61,20 @@ def get_total_norm(
 def clip_grads_with_norm_(
     parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
-    """Scale the gradients down if their norm is above the limit."""
+    """Scale the gradients down if their norm is above the limit.
+
+    Args:
+        parameters: tensors with gradients, or one
+        max_norm: the greatest norm
+        total_norm: the norm they have, from :func:`get_total_norm`
+        foreach: accepted, has no effect
+
+    >>> w = nn.Parameter(eg.ones(2))
+    >>> w.grad = eg.tensor([3.0, 4.0])
+    >>> nn.utils.clip_grads_with_norm_([w], 1.0, eg.tensor(5.0))
+    >>> w.grad
+    tensor([0.6000, 0.8000])
+    """
     with using(grad=False):
         factor = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
         for grad in _gradients(parameters):
@@ -62,7 +85,22 @@ def clip_grad_norm_(
     parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """Scale all gradients so that their common norm is at most ``max_norm``; gives the norm."""
+    """Scale all gradients so that their common norm is at most ``max_norm``; gives the norm.
+
+    Args:
+        parameters: tensors with gradients, or one
+        max_norm: the greatest norm of all gradients together
+        norm_type: the norm; default 2.0, ``inf`` for the largest element
+        error_if_nonfinite: raise for a norm that is inf or NaN; default ``False``
+        foreach: accepted, has no effect
+
+    >>> w = nn.Parameter(eg.ones(2))
+    >>> w.grad = eg.tensor([3.0, 4.0])
+    >>> nn.utils.clip_grad_norm_([w], 1.0)
+    tensor(5.)
+    >>> w.grad
+    tensor([0.6000, 0.8000])
+    """
     given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     total = get_total_norm(_gradients(given), float(norm_type), error_if_nonfinite)
     clip_grads_with_norm_(given, max_norm, total)
@@ -70,7 +108,13 @@ def clip_grad_norm_(
 
 
 def clip_grad_norm(parameters: Any, max_norm: float, norm_type: float = 2.0) -> Tensor:
-    """The former spelling of :func:`clip_grad_norm_`."""
+    """The former spelling of :func:`clip_grad_norm_`.
+
+    >>> w = nn.Parameter(eg.ones(2))
+    >>> w.grad = eg.tensor([3.0, 4.0])
+    >>> nn.utils.clip_grad_norm_([w], 1.0)
+    tensor(5.)
+    """
     warnings.warn(
         "`nn.utils.clip_grad_norm` is now deprecated in favor of `nn.utils.clip_grad_norm_`.",
         FutureWarning,
@@ -80,7 +124,19 @@ def clip_grad_norm(parameters: Any, max_norm: float, norm_type: float = 2.0) -> 
 
 
 def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
-    """Hold each element of the gradients between ``-clip_value`` and ``clip_value``."""
+    """Hold each element of the gradients between ``-clip_value`` and ``clip_value``.
+
+    Args:
+        parameters: tensors with gradients, or one
+        clip_value: the greatest absolute value
+        foreach: accepted, has no effect
+
+    >>> w = nn.Parameter(eg.ones(2))
+    >>> w.grad = eg.tensor([3.0, 4.0])
+    >>> nn.utils.clip_grad_value_([w], 3.5)
+    >>> w.grad
+    tensor([3.0000, 3.5000])
+    """
     limit = float(clip_value)
     with using(grad=False):
         for grad in _gradients(parameters):

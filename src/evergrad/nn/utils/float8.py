@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.tensor import Tensor, detached
 from evergrad.nn import functional as F
 from evergrad.nn.linear import Linear
 from evergrad.nn.module import Module
 from evergrad.ops.rows.float8 import decode_float8, encode_float8, largest
+
+if TYPE_CHECKING:
+    from evergrad.nn.parameter import Parameter
 
 
 class Float8Linear(Module):
@@ -18,7 +21,18 @@ class Float8Linear(Module):
     the nearest: with ``e4m3fn`` an element is off by 1/16 of itself at most, or by 2e-6 of the
     row's largest where that is more. The weight is decoded for each call, one layer at a time.
     It has no gradient; that of the input is right.
+
+    Args:
+        linear: the layer whose weight is taken
+        format: ``"e4m3fn"`` (default) or ``"e5m2"``
+
+    >>> layer = nn.utils.Float8Linear(nn.Linear(4, 2))
+    >>> layer(eg.ones(3, 4)).shape
+    evergrad.Size([3, 2])
     """
+
+    out_features: int
+    in_features: int
 
     def __init__(self, linear: Linear, format: str = "e4m3fn") -> None:
         super().__init__()
@@ -31,7 +45,7 @@ class Float8Linear(Module):
         self.scale: Tensor
         self.register_buffer("codes", encode_float8(weight / scale, format))
         self.register_buffer("scale", scale)
-        self.bias = linear.bias
+        self.bias: Parameter = linear.bias
 
     def weight(self) -> Tensor:
         """The weight in float32."""

@@ -126,7 +126,19 @@ def orthogonal(
     module: Module, name: str = "weight", orthogonal_map: str | None = None, *,
     use_trivialization: bool = True,
 ) -> Module:  # fmt: skip
-    """Keep a matrix of a module orthogonal."""
+    """Keep a matrix of a module orthogonal.
+
+    Args:
+        module: the module
+        name: of the matrix; default ``"weight"``
+        orthogonal_map: ``"matrix_exp"``, ``"cayley"`` or ``"householder"``; by the shape
+            if not given
+        use_trivialization: start from the matrix as it is; default ``True``
+
+    >>> layer = nn.utils.parametrizations.orthogonal(nn.Linear(3, 3))
+    >>> eg.allclose(layer.weight @ layer.weight.T, eg.eye(3), atol=1e-5)
+    True
+    """
     weight = _weight_of(module, name)
     if weight.ndim < 2:
         raise ValueError(
@@ -162,7 +174,17 @@ class _WeightNorm(Module):
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """Learn the length and the direction of a weight apart; takes states of the former kind too."""
+    """Learn the length and the direction of a weight apart; takes states of the former kind too.
+
+    Args:
+        module: the module that has the weight
+        name: of the weight; default ``"weight"``
+        dim: the dimension along which lengths differ; default 0, ``None`` for one length
+
+    >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 3))
+    >>> layer.parametrizations.weight.original0.shape
+    evergrad.Size([3, 1])
+    """
     register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
 
     def rename(state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
@@ -228,7 +250,19 @@ def spectral_norm(
     module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
     dim: int | None = None,
 ) -> Module:  # fmt: skip
-    """Keep the largest singular value of a weight at 1."""
+    """Keep the largest singular value of a weight at 1.
+
+    Args:
+        module: the module that has the weight
+        name: of the weight; default ``"weight"``
+        n_power_iterations: steps of the power method at each call while training; default 1
+        eps: keeps divisions finite; default 1e-12
+        dim: the dimension of the outputs; 0, or 1 for transposed convolutions
+
+    >>> layer = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3))
+    >>> bool(eg.linalg.matrix_norm(layer.weight, 2) < 1.1)
+    True
+    """
     weight = _weight_of(module, name)
     dim = output_dim(module) if dim is None else dim
     made = _SpectralNorm(weight, n_power_iterations, dim, eps)

@@ -27,7 +27,17 @@ class _Cache:
 
 @contextmanager
 def cached() -> Iterator[None]:
-    """Within the block each parametrized tensor is computed once."""
+    """Within the block each parametrized tensor is computed once.
+
+    >>> class Symmetric(nn.Module):
+    ...     def forward(self, x):
+    ...         return (x + x.T) / 2
+    >>> layer = nn.Linear(2, 2)
+    >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", Symmetric())
+    >>> with nn.utils.parametrize.cached():
+    ...     layer.weight is layer.weight
+    True
+    """
     _Cache.depth += 1
     try:
         yield
@@ -55,7 +65,16 @@ def _inverted(module: Module, value: Any) -> Any:
 
 
 class ParametrizationList(ModuleList):
-    """The parametrizations of one tensor, and the tensor (or tensors) they start from."""
+    """The parametrizations of one tensor, and the tensor (or tensors) they start from.
+
+    >>> class Symmetric(nn.Module):
+    ...     def forward(self, x):
+    ...         return (x + x.T) / 2
+    >>> layer = nn.Linear(2, 2)
+    >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", Symmetric())
+    >>> layer.parametrizations.weight.original.shape
+    evergrad.Size([2, 2])
+    """
 
     def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
         if not modules:
@@ -202,7 +221,23 @@ def _computed(name: str) -> property:
 def register_parametrization(
     module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> Module:
-    """From now on ``module.<tensor_name>`` is the parametrization of what is learned."""
+    """From now on ``module.<tensor_name>`` is the parametrization of what is learned.
+
+    Args:
+        module: the module
+        tensor_name: the parameter or buffer
+        parametrization: a module whose ``forward`` computes it; its ``right_inverse``, if it has
+            one, takes what is assigned
+        unsafe: leave out the checks of shape and type; default ``False``
+
+    >>> class Symmetric(nn.Module):
+    ...     def forward(self, x):
+    ...         return (x + x.T) / 2
+    >>> layer = nn.Linear(2, 2)
+    >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", Symmetric())
+    >>> eg.equal(layer.weight, layer.weight.T)
+    True
+    """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
         held: ParametrizationList = module.parametrizations[tensor_name]
@@ -243,7 +278,15 @@ def _check_further(value: Tensor, parametrization: Module) -> None:
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether a module (or a tensor of it) is parametrized."""
+    """Whether a module (or a tensor of it) is parametrized.
+
+    Args:
+        module: the module
+        tensor_name: one tensor of it; default any
+
+    >>> nn.utils.parametrize.is_parametrized(nn.Linear(2, 2))
+    False
+    """
     held = getattr(module, "parametrizations", None)
     if not isinstance(held, ModuleDict):
         return False
@@ -253,7 +296,22 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 def remove_parametrizations(
     module: Module, tensor_name: str, leave_parametrized: bool = True
 ) -> Module:
-    """Make a tensor ordinary again, with its present value or with the original one."""
+    """Make a tensor ordinary again, with its present value or with the original one.
+
+    Args:
+        module: the module
+        tensor_name: the tensor
+        leave_parametrized: keep the present value; default ``True``
+
+    >>> class Symmetric(nn.Module):
+    ...     def forward(self, x):
+    ...         return (x + x.T) / 2
+    >>> layer = nn.Linear(2, 2)
+    >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", Symmetric())
+    >>> _ = nn.utils.parametrize.remove_parametrizations(layer, "weight")
+    >>> sorted(layer.state_dict())
+    ['bias', 'weight']
+    """
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")
     held = module.parametrizations[tensor_name]
@@ -280,14 +338,34 @@ def remove_parametrizations(
 
 
 def type_before_parametrizations(module: Module) -> type:
-    """The class of a module, parametrized or not."""
+    """The class of a module, parametrized or not.
+
+    >>> nn.utils.parametrize.type_before_parametrizations(nn.Linear(2, 2)).__name__
+    'Linear'
+    """
     return module.__class__.__bases__[0] if is_parametrized(module) else type(module)
 
 
 def transfer_parametrizations_and_params(
     from_module: Module, to_module: Module, tensor_name: str | None = None
 ) -> Module:
-    """Parametrize a module like another one, and give it the other's originals."""
+    """Parametrize a module like another one, and give it the other's originals.
+
+    Args:
+        from_module: the one
+        to_module: the other
+        tensor_name: one tensor; default all
+
+    >>> class Symmetric(nn.Module):
+    ...     def forward(self, x):
+    ...         return (x + x.T) / 2
+    >>> layer = nn.Linear(2, 2)
+    >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", Symmetric())
+    >>> other = nn.Linear(2, 2)
+    >>> _ = nn.utils.parametrize.transfer_parametrizations_and_params(layer, other)
+    >>> eg.equal(other.weight, layer.weight)
+    True
+    """
     if not is_parametrized(from_module):
         return to_module
     names = list(from_module.parametrizations) if tensor_name is None else [tensor_name]

@@ -147,7 +147,7 @@ class PruningContainer(BasePruningMethod):
 class Identity(BasePruningMethod):
     """Prunes nothing."""
 
-    PRUNING_TYPE = "unstructured"
+    PRUNING_TYPE: str = "unstructured"
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         return default_mask
@@ -172,7 +172,7 @@ def _count(amount: Any, size: int) -> int:
 class RandomUnstructured(BasePruningMethod):
     """Prunes random elements."""
 
-    PRUNING_TYPE = "unstructured"
+    PRUNING_TYPE: str = "unstructured"
 
     def __init__(self, amount: Any) -> None:
         _count(amount, 1 << 62)
@@ -190,7 +190,7 @@ class RandomUnstructured(BasePruningMethod):
 class L1Unstructured(BasePruningMethod):
     """Prunes the elements of least magnitude."""
 
-    PRUNING_TYPE = "unstructured"
+    PRUNING_TYPE: str = "unstructured"
 
     def __init__(self, amount: Any) -> None:
         _count(amount, 1 << 62)
@@ -208,7 +208,10 @@ class L1Unstructured(BasePruningMethod):
 class RandomStructured(BasePruningMethod):
     """Prunes random channels."""
 
-    PRUNING_TYPE = "structured"
+    dim: int
+    amount: Any
+
+    PRUNING_TYPE: str = "structured"
 
     def __init__(self, amount: Any, dim: int = -1) -> None:
         _count(amount, 1 << 62)
@@ -227,7 +230,11 @@ class RandomStructured(BasePruningMethod):
 class LnStructured(BasePruningMethod):
     """Prunes the channels of least norm."""
 
-    PRUNING_TYPE = "structured"
+    dim: int
+    n: Any
+    amount: Any
+
+    PRUNING_TYPE: str = "structured"
 
     def __init__(self, amount: Any, n: Any, dim: int = -1) -> None:
         _count(amount, 1 << 62)
@@ -253,7 +260,7 @@ def _channels(t: Tensor, dim: int, indices: Tensor) -> Tensor:
 class CustomFromMask(BasePruningMethod):
     """Prunes by a mask that is given."""
 
-    PRUNING_TYPE = "global"
+    PRUNING_TYPE: str = "global"
 
     def __init__(self, mask: Tensor) -> None:
         self.mask = mask

@@ -28,6 +28,11 @@ class PackedSequence(_Packed):
 
     ``data`` holds the first elements of all sequences, then the second ones, and so on;
     ``batch_sizes`` says how many sequences are still running at each step.
+
+    >>> sequences = [eg.tensor([1.0, 2.0, 3.0]), eg.tensor([4.0])]
+    >>> packed = nn.utils.rnn.pack_sequence(sequences)
+    >>> packed.data, packed.batch_sizes
+    (tensor([1., 4., 2., 3.]), tensor([2, 1, 1]))
     """
 
     __slots__ = ()
@@ -43,27 +48,39 @@ class PackedSequence(_Packed):
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """Convert the data, as ``Tensor.to`` does."""
         return self._replace_data(self.data.to(*args, **kwargs))
 
     def _replace_data(self, data: Tensor) -> PackedSequence:
         return PackedSequence(data, self.batch_sizes, self.sorted_indices, self.unsorted_indices)
 
     def double(self) -> PackedSequence:
+        """The data as float64."""
         return self.to(dtype=dtypes.float64)
 
     def float(self) -> PackedSequence:
+        """The data as float32."""
         return self.to(dtype=dtypes.float32)
 
     def cpu(self) -> PackedSequence:
+        """The same: everything is on the CPU."""
         return self
 
     @property
     def is_cuda(self) -> bool:
+        """Whether it is on a GPU: never."""
         return False
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
-    """The order that undoes an order."""
+    """The order that undoes an order.
+
+    Args:
+        permutation: the order, or ``None``
+
+    >>> nn.utils.rnn.invert_permutation(eg.tensor([2, 0, 1]))
+    tensor([1, 2, 0])
+    """
     if permutation is None:
         return None
     return argsort(permutation)
@@ -76,7 +93,18 @@ def _int_tensor(values: Iterable[int]) -> Tensor:
 def pack_padded_sequence(
     input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
-    """Leave the padding out of a batch of padded sequences."""
+    """Leave the padding out of a batch of padded sequences.
+
+    Args:
+        input: (T, B, *), or (B, T, *) with ``batch_first``
+        lengths: the length of each sequence
+        batch_first: default ``False``
+        enforce_sorted: whether sequences must stand longest first; default ``True``
+
+    >>> padded = eg.tensor([[1.0, 2.0, 3.0], [4.0, 0.0, 0.0]])
+    >>> nn.utils.rnn.pack_padded_sequence(padded, [3, 1], batch_first=True).data
+    tensor([1., 4., 2., 3.])
+    """
     counts = [int(n) for n in (lengths.tolist() if isinstance(lengths, Tensor) else lengths)]
     if batch_first:
         input = input.transpose(0, 1)
@@ -120,7 +148,20 @@ def pad_packed_sequence(
     sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
     total_length: int | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Put the padding back; gives the padded batch and the lengths."""
+    """Put the padding back; gives the padded batch and the lengths.
+
+    Args:
+        sequence: the packed sequences
+        batch_first: whether the batch is the first dimension; default ``False``
+        padding_value: default 0.0
+        total_length: pad to this length; default that of the longest
+
+    >>> sequences = [eg.tensor([1.0, 2.0, 3.0]), eg.tensor([4.0])]
+    >>> packed = nn.utils.rnn.pack_sequence(sequences)
+    >>> nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
+    (tensor([[1., 2., 3.],
+            [4., 0., 0.]]), tensor([3, 1]))
+    """
     sizes = [int(n) for n in sequence.batch_sizes.tolist()]
     longest = len(sizes)
     if total_length is not None:
@@ -146,7 +187,19 @@ def pad_sequence(
     sequences: Any, batch_first: bool = False, padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:  # fmt: skip
-    """Sequences of different lengths as one tensor."""
+    """Sequences of different lengths as one tensor.
+
+    Args:
+        sequences: tensors (T_i, *)
+        batch_first: (B, T, *) in place of (T, B, *); default ``False``
+        padding_value: default 0.0
+        padding_side: ``"right"`` (default) or ``"left"``
+
+    >>> sequences = [eg.tensor([1.0, 2.0, 3.0]), eg.tensor([4.0])]
+    >>> nn.utils.rnn.pad_sequence(sequences, batch_first=True)
+    tensor([[1., 2., 3.],
+            [4., 0., 0.]])
+    """
     parts = list(sequences)
     if not parts:
         raise RuntimeError("pad_sequence: received an empty list of sequences")
@@ -170,7 +223,17 @@ def pad_sequence(
 def unpad_sequence(
     padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False
 ) -> list[Tensor]:
-    """The sequences of a padded batch, each with its own length."""
+    """The sequences of a padded batch, each with its own length.
+
+    Args:
+        padded_sequences: (T, B, *), or (B, T, *) with ``batch_first``
+        lengths: the length of each
+        batch_first: default ``False``
+
+    >>> padded, lengths = eg.tensor([[1, 2], [3, 0]]), eg.tensor([2, 1])
+    >>> nn.utils.rnn.unpad_sequence(padded, lengths, batch_first=True)
+    [tensor([1, 2]), tensor([3])]
+    """
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)
     return [
@@ -179,13 +242,30 @@ def unpad_sequence(
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-    """Pack sequences of different lengths."""
+    """Pack sequences of different lengths.
+
+    Args:
+        sequences: tensors (T_i, *)
+        enforce_sorted: whether they must stand longest first; default ``True``
+
+    >>> sequences = [eg.tensor([1.0, 2.0, 3.0]), eg.tensor([4.0])]
+    >>> nn.utils.rnn.pack_sequence(sequences).data
+    tensor([1., 4., 2., 3.])
+    """
     lengths = [s.shape[0] for s in sequences]
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
-    """The sequences of a packed one, each with its own length."""
+    """The sequences of a packed one, each with its own length.
+
+    Args:
+        packed_sequences: what :func:`pack_sequence` gave
+
+    >>> sequences = [eg.tensor([1.0, 2.0, 3.0]), eg.tensor([4.0])]
+    >>> nn.utils.rnn.unpack_sequence(nn.utils.rnn.pack_sequence(sequences))
+    [tensor([1., 2., 3.]), tensor([4.])]
+    """
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)
 

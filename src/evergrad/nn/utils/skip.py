@@ -16,6 +16,13 @@ def skip_init(module_cls: type[M], *args: Any, **kwargs: Any) -> M:
 
     Unlike PyTorch's, the values are drawn and then left: nothing in the result says which, but the
     state of the random generator is as if they had not been.
+
+    Args:
+        module_cls: the class
+        args, kwargs: of its constructor
+
+    >>> nn.utils.skip_init(nn.Linear, 2, 3).weight.shape
+    evergrad.Size([3, 2])
     """
     if not issubclass(module_cls, Module):
         raise RuntimeError(f"Expected a Module; got {module_cls}")

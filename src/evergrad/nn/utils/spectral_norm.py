@@ -118,7 +118,20 @@ def spectral_norm(
     module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
     dim: int | None = None,
 ) -> Module:  # fmt: skip
-    """Keep the largest singular value of a weight at 1."""
+    """Keep the largest singular value of a weight at 1.
+
+    Args:
+        module: the module that has the weight
+        name: of the weight; default ``"weight"``
+        n_power_iterations: steps of the power method at each call while training; default 1
+        eps: keeps divisions finite; default 1e-12
+        dim: the dimension of the outputs; 0, or 1 for transposed convolutions
+
+    >>> layer = nn.utils.spectral_norm(nn.Linear(4, 4), n_power_iterations=30)
+    >>> _ = layer(eg.ones(1, 4))
+    >>> eg.allclose(eg.linalg.matrix_norm(layer.weight, 2), eg.tensor(1.0), atol=1e-2)
+    True
+    """
     SpectralNorm.apply(
         module, name, n_power_iterations, output_dim(module) if dim is None else dim, eps
     )
@@ -126,6 +139,15 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
-    """Make the weight an ordinary parameter again."""
+    """Make the weight an ordinary parameter again.
+
+    Args:
+        module: a module that :func:`spectral_norm` has changed
+        name: of the weight; default ``"weight"``
+
+    >>> layer = nn.utils.spectral_norm(nn.Linear(2, 2))
+    >>> sorted(nn.utils.remove_spectral_norm(layer).state_dict())
+    ['bias', 'weight']
+    """
     remove_hook(module, SpectralNorm, name, "spectral_norm")
     return module

@@ -86,7 +86,17 @@ def remove_hook(module: Module, kind: type, name: str, what: str) -> None:
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """Learn the length and the direction of a weight apart; parametrizations do it better."""
+    """Learn the length and the direction of a weight apart; parametrizations do it better.
+
+    Args:
+        module: the module that has the weight
+        name: of the weight; default ``"weight"``
+        dim: the dimension along which lengths differ; default 0, ``None`` for one length
+
+    >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 3))
+    >>> sorted(layer.state_dict())
+    ['bias', 'parametrizations.weight.original0', 'parametrizations.weight.original1']
+    """
     warnings.warn(
         "`evergrad.nn.utils.weight_norm` is deprecated in favor of "
         "`evergrad.nn.utils.parametrizations.weight_norm`.",
@@ -98,6 +108,16 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
 
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
-    """Make the weight an ordinary parameter again."""
+    """Make the weight an ordinary parameter again.
+
+    Args:
+        module: a module that :func:`weight_norm` has changed
+        name: of the weight; default ``"weight"``
+
+    >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+    >>> _ = nn.utils.parametrize.remove_parametrizations(layer, "weight")
+    >>> sorted(layer.state_dict())
+    ['bias', 'weight']
+    """
     remove_hook(module, WeightNorm, name, "weight_norm")
     return module

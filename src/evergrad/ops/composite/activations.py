@@ -211,7 +211,18 @@ def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
     inplace: bool = False,
 ) -> Tensor:  # fmt: skip
-    """``leaky_relu`` whose slope is drawn for each element while training, else in the middle."""
+    """``leaky_relu`` whose slope is drawn for each element while training, else in the middle.
+
+    Args:
+        input: any shape
+        lower, upper: the slope is drawn between them; 1/8 and 1/3 by default
+        training: draw slopes, else use the mean of the bounds; default ``False``
+        inplace: write the result to the input; default ``False``
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> eg.rrelu(x, 0.1, 0.3)
+    tensor([-0.2000,  0.5000,  2.0000])
+    """
     return drawn_rrelu(input, lower, upper, training, inplace, None)
 
 
@@ -402,47 +413,87 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
 
 def relu_(input: Tensor) -> Tensor:
-    """``relu`` in place."""
+    """``relu`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> eg.relu_(x) is x, x
+    (True, tensor([0.0000, 0.5000, 2.0000]))
+    """
     return relu(input, inplace=True)
 
 
 def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """``leaky_relu`` in place."""
+    """``leaky_relu`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> F.leaky_relu_(x) is x, x
+    (True, tensor([-0.0100,  0.5000,  2.0000]))
+    """
     return leaky_relu(input, negative_slope, inplace=True)
 
 
 def rrelu_(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
 ) -> Tensor:
-    """``rrelu`` in place."""
+    """``rrelu`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> eg.rrelu_(x, 0.1, 0.3) is x, x
+    (True, tensor([-0.2000,  0.5000,  2.0000]))
+    """
     return rrelu(input, lower, upper, training, inplace=True)
 
 
 def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """``hardtanh`` in place."""
+    """``hardtanh`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> F.hardtanh_(x) is x, x
+    (True, tensor([-1.0000,  0.5000,  1.0000]))
+    """
     return hardtanh(input, min_val, max_val, inplace=True)
 
 
 @expose(method=False, out=False)
 def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
-    """``threshold`` in place."""
+    """``threshold`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> eg.threshold_(x, 1.0, 0.0) is x, x
+    (True, tensor([0., 0., 2.]))
+    """
     return applied("threshold", lambda x: _threshold(x, threshold, value), input, True)
 
 
 def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
-    """``elu`` in place."""
+    """``elu`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> F.elu_(x) is x, x
+    (True, tensor([-0.6321,  0.5000,  2.0000]))
+    """
     return elu(input, alpha, inplace=True)
 
 
 @expose(method=False, out=False)
 def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
-    """``celu`` in place."""
+    """``celu`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> eg.celu_(x) is x, x
+    (True, tensor([-0.6321,  0.5000,  2.0000]))
+    """
     return celu(input, alpha, inplace=True)
 
 
 @expose(method=False, out=False)
 def selu_(input: Tensor) -> Tensor:
-    """``selu`` in place."""
+    """``selu`` in place.
+
+    >>> x = eg.tensor([-1.0, 0.5, 2.0])
+    >>> eg.selu_(x) is x, x
+    (True, tensor([-1.1113,  0.5254,  2.1014]))
+    """
     return selu(input, inplace=True)
 
 

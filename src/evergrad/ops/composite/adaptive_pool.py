@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from evergrad.core import dtypes
@@ -13,7 +14,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.errors import ShapeError
 from evergrad.ops.rows.pool.windows import ADAPTIVE_MAX_PLACES, ADAPTIVE_MEAN, picked_at
 from evergrad.ops.rows.reduce.sums import mean
-from evergrad.ops.surface.public import expose
+from evergrad.ops.surface.public import TensorFunction, expose
 
 
 def _adaptive_size(name: str, rank: int, input: Tensor, output_size: Any) -> Shape:
@@ -49,7 +50,7 @@ def adaptive_mean(input: Tensor, count: Shape) -> Tensor:
     return bind(ADAPTIVE_MEAN, input, count=count)  # type: ignore[no-any-return]
 
 
-def _adaptive_avg_pool(rank: int) -> Any:
+def _adaptive_avg_pool(rank: int) -> TensorFunction:
     def function(input: Tensor, output_size: Any) -> Tensor:
         name = function.__name__
         count = _adaptive_size(name, rank, input, output_size)
@@ -64,7 +65,7 @@ def _adaptive_avg_pool(rank: int) -> Any:
     return expose(method=False, out=False)(function) if rank == 1 else function
 
 
-def _adaptive_max_pool(rank: int) -> Any:
+def _adaptive_max_pool(rank: int) -> Callable[..., Any]:
     def function(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         count = _adaptive_size(function.__name__, rank, input, output_size)
         places = bind(ADAPTIVE_MAX_PLACES, input, count=count)
@@ -76,21 +77,32 @@ def _adaptive_max_pool(rank: int) -> Any:
     return autocast_policy(AutocastPolicy.FLOAT32)(function) if rank == 3 else function
 
 
-def _adaptive_max_pool_with_indices(rank: int, plain: Any) -> Any:
-    def function(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-        return plain(input, output_size, True)
+def _adaptive_max_pool_with_indices(
+    rank: int, plain: Callable[..., Any]
+) -> Callable[..., tuple[Tensor, Tensor]]:
+    def function(
+        input: Tensor, output_size: Any, return_indices: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = plain(input, output_size, True)
+        return found
 
     function.__name__ = function.__qualname__ = f"adaptive_max_pool{rank}d_with_indices"
     function.__doc__ = f"``adaptive_max_pool{rank}d`` and where the largest elements stand."
     return function
 
 
-adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
-    _adaptive_avg_pool(rank) for rank in (1, 2, 3)
+adaptive_avg_pool1d: TensorFunction = _adaptive_avg_pool(1)
+adaptive_avg_pool2d: TensorFunction = _adaptive_avg_pool(2)
+adaptive_avg_pool3d: TensorFunction = _adaptive_avg_pool(3)
+adaptive_max_pool1d: Callable[..., Any] = _adaptive_max_pool(1)
+adaptive_max_pool2d: Callable[..., Any] = _adaptive_max_pool(2)
+adaptive_max_pool3d: Callable[..., Any] = _adaptive_max_pool(3)
+adaptive_max_pool1d_with_indices: Callable[..., tuple[Tensor, Tensor]] = (
+    _adaptive_max_pool_with_indices(1, adaptive_max_pool1d)
 )
-adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
-    _adaptive_max_pool(rank) for rank in (1, 2, 3)
+adaptive_max_pool2d_with_indices: Callable[..., tuple[Tensor, Tensor]] = (
+    _adaptive_max_pool_with_indices(2, adaptive_max_pool2d)
 )
-adaptive_max_pool1d_with_indices: Any = _adaptive_max_pool_with_indices(1, adaptive_max_pool1d)
-adaptive_max_pool2d_with_indices: Any = _adaptive_max_pool_with_indices(2, adaptive_max_pool2d)
-adaptive_max_pool3d_with_indices: Any = _adaptive_max_pool_with_indices(3, adaptive_max_pool3d)
+adaptive_max_pool3d_with_indices: Callable[..., tuple[Tensor, Tensor]] = (
+    _adaptive_max_pool_with_indices(3, adaptive_max_pool3d)
+)

@@ -283,7 +283,17 @@ def multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
-    """What each target class lacks to exceed each other class by 1; targets end at the first -1."""
+    """What each target class lacks to exceed each other class by 1; targets end at the first -1.
+
+    Args:
+        input: (N, C) or (C), scores
+        target: of the same shape, class numbers up to the first -1
+        reduction: ``"mean"`` (default), ``"sum"`` or ``"none"``
+        size_average, reduce: former spellings of it
+
+    >>> F.multilabel_margin_loss(eg.tensor([0.1, 0.2, 0.4, 0.8]), eg.tensor([3, 0, -1, 1]))
+    tensor(0.8500)
+    """
     reduction = chosen_reduction(reduction, size_average, reduce)
     if target._type.shape != input._type.shape:
         raise ShapeError(

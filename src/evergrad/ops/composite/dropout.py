@@ -85,7 +85,17 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """Dropout to the limit of ``selu``, keeping mean and variance."""
+    """Dropout to the limit of ``selu``, keeping mean and variance.
+
+    Args:
+        input: any shape
+        p: chance of each element; default 0.5
+        training: whether anything happens; default ``False``
+        inplace: write the result to the input; default ``False``
+
+    >>> F.alpha_dropout(eg.ones(2))
+    tensor([1., 1.])
+    """
     _check_probability(p)
     return _dropped("alpha_dropout", input, p, training, inplace, input._type.shape, True)
 
@@ -93,7 +103,17 @@ def alpha_dropout(
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """``alpha_dropout`` of whole channels."""
+    """``alpha_dropout`` of whole channels.
+
+    Args:
+        input: (N, C, *)
+        p: chance of each channel; default 0.5
+        training: whether anything happens; default ``False``
+        inplace: write the result to the input; default ``False``
+
+    >>> F.feature_alpha_dropout(eg.ones(1, 2))
+    tensor([[1., 1.]])
+    """
     _check_probability(p)
     shape = _channels(input) if training else tuple(input._type.shape)
     return _dropped("feature_alpha_dropout", input, p, training, inplace, shape, True)
@@ -106,7 +126,17 @@ def _feature_dropout(input: Tensor, p: float, training: bool, inplace: bool) -> 
 def dropout1d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """Whole channels of [N, C, L] or [C, L] set to 0."""
+    """Whole channels of [N, C, L] or [C, L] set to 0.
+
+    Args:
+        input: (N, C, L)
+        p: chance of each channel; default 0.5
+        training: whether anything happens; default ``True``
+        inplace: write the result to the input; default ``False``
+
+    >>> F.dropout1d(eg.ones(1, 2, 1), 1.0).flatten()
+    tensor([0., 0.])
+    """
     _check_probability(p)
     if input.ndim not in (2, 3):
         raise RuntimeError(
@@ -120,7 +150,17 @@ def dropout1d(
 def dropout2d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """Whole channels of [N, C, H, W] set to 0; three dimensions are read as [N, C, L]."""
+    """Whole channels of [N, C, H, W] set to 0; three dimensions are read as [N, C, L].
+
+    Args:
+        input: (N, C, H, W)
+        p: chance of each channel; default 0.5
+        training: whether anything happens; default ``True``
+        inplace: write the result to the input; default ``False``
+
+    >>> F.dropout2d(eg.ones(1, 2, 1, 1), 1.0).flatten()
+    tensor([0., 0.])
+    """
     _check_probability(p)
     if input.ndim not in (3, 4):
         _warn_rank("dropout2d", input.ndim, 2)
@@ -139,7 +179,17 @@ def dropout2d(
 def dropout3d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """Whole channels of [N, C, D, H, W] or [C, D, H, W] set to 0."""
+    """Whole channels of [N, C, D, H, W] or [C, D, H, W] set to 0.
+
+    Args:
+        input: (N, C, D, H, W)
+        p: chance of each channel; default 0.5
+        training: whether anything happens; default ``True``
+        inplace: write the result to the input; default ``False``
+
+    >>> F.dropout3d(eg.ones(1, 2, 1, 1, 1), 1.0).flatten()
+    tensor([0., 0.])
+    """
     _check_probability(p)
     if input.ndim not in (4, 5):
         _warn_rank("dropout3d", input.ndim, 3)
@@ -174,18 +224,46 @@ def _dropout(input: Tensor, p: float, train: bool) -> Tensor:
 
 @expose("dropout_", method=False, out=False)
 def _dropout_(input: Tensor, p: float, train: bool) -> Tensor:
-    """``dropout`` in place."""
+    """``dropout`` in place.
+
+    Args:
+        input: what is written to
+        p: chance of each element to become 0
+        train: whether anything happens
+
+    >>> eg.dropout_(eg.ones(3), 1.0, True)
+    tensor([0., 0., 0.])
+    """
     return dropout(input, p, train, inplace=True)
 
 
 @expose("alpha_dropout", method=False, out=False)
 def _alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
-    """Dropout to the limit of ``selu``, keeping mean and variance."""
+    """Dropout to the limit of ``selu``, keeping mean and variance.
+
+    Args:
+        input: any shape
+        p: chance of each element
+        train: whether anything happens
+
+    >>> eg.alpha_dropout(eg.ones(3), 0.5, False)
+    tensor([1., 1., 1.])
+    """
     return alpha_dropout(input, p, train)
 
 
 @expose("feature_dropout", method=False, out=False)
 def _feature_dropout_function(input: Tensor, p: float, train: bool) -> Tensor:
-    """Dropout of whole channels."""
+    """Dropout of whole channels.
+
+    Args:
+        input: (N, C, *)
+        p: chance of each channel to become 0
+        train: whether anything happens
+
+    >>> eg.feature_dropout(eg.ones(1, 2, 2), 1.0, True)
+    tensor([[[0., 0.],
+             [0., 0.]]])
+    """
     _check_probability(p)
     return _feature_dropout(input, p, train, False)

@@ -67,7 +67,12 @@ def embedding_bag(
     include_last_offset: bool = False, padding_idx: int | None = None,
 ) -> Tensor:  # fmt: skip
     """The sum, mean or maximum of the rows of each bag. Bags are the rows of a 2-D ``input``, or
-    begin at ``offsets`` of a 1-D one; the row ``padding_idx`` does not count."""
+    begin at ``offsets`` of a 1-D one; the row ``padding_idx`` does not count.
+
+    >>> table = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> F.embedding_bag(eg.tensor([[0, 1]]), table, mode="sum")
+    tensor([[4., 6.]])
+    """
     _check_bags(input, weight, offsets, mode, per_sample_weights, scale_grad_by_freq)
     if mode == "max" and sparse:
         raise ValueError("max mode does not support sparse weights")

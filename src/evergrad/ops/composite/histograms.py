@@ -86,7 +86,20 @@ def histogramdd(
     input: Tensor, bins: Any, range: Sequence[float] | None = None, weight: Tensor | None = None,
     density: bool = False,
 ) -> Any:  # fmt: skip
-    """``histogram`` of points whose coordinates are the last dimension; bins form a grid."""
+    """``histogram`` of points whose coordinates are the last dimension; bins form a grid.
+
+    Args:
+        input: points (*, d)
+        bins: the number of bins, one or one for each coordinate; or their edges
+        range: least and greatest edge of each coordinate, 2 d numbers
+        weight: what each point counts
+        density: divide by the sum and the volume of the bins; default ``False``
+
+    >>> points = eg.tensor([[0.0, 0.0], [1.0, 1.0], [1.0, 0.0]])
+    >>> eg.histogramdd(points, [2, 2]).hist
+    tensor([[1., 0.],
+            [1., 1.]])
+    """
     if input.ndim < 2:
         raise RuntimeError("torch.histogramdd: input tensor should have at least 2 dimensions")
     rank = input._type.shape[-1]

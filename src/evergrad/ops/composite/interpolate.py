@@ -234,19 +234,47 @@ def upsample(
     input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """An older name of ``interpolate``."""
+    """An older name of ``interpolate``.
+
+    Args:
+        input: (N, C, *)
+        size: extents of the result, or
+        scale_factor: what the input's are multiplied by
+        mode, align_corners: as ``interpolate`` has them
+
+    >>> F.interpolate(eg.tensor([[[1.0, 2.0]]]), scale_factor=2)
+    tensor([[[1., 1., 2., 2.]]])
+    """
     _warn_renamed("upsample")
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
 def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
-    """``interpolate`` to the nearest element."""
+    """``interpolate`` to the nearest element.
+
+    Args:
+        input: (N, C, *)
+        size: extents of the result, or
+        scale_factor: what the input's are multiplied by
+
+    >>> F.interpolate(eg.tensor([[[1.0, 2.0]]]), 4)
+    tensor([[[1., 1., 2., 2.]]])
+    """
     _warn_renamed("upsample_nearest")
     return interpolate(input, size, scale_factor, "nearest")
 
 
 def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
-    """``interpolate`` between four elements, corners on corners."""
+    """``interpolate`` between four elements, corners on corners.
+
+    Args:
+        input: (N, C, *)
+        size: extents of the result, or
+        scale_factor: what the input's are multiplied by
+
+    >>> F.interpolate(eg.tensor([[[[1.0, 2.0]]]]), (1, 3), mode="bilinear", align_corners=True)
+    tensor([[[[1.0000, 1.5000, 2.0000]]]])
+    """
     _warn_renamed("upsample_bilinear")
     return interpolate(input, size, scale_factor, "bilinear", align_corners=True)
 

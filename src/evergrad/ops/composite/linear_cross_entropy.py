@@ -41,6 +41,9 @@ def linear_cross_entropy(
 
     ``options`` chooses in PyTorch how the batch is cut to save memory; results do not depend on
     it. ``evergrad.compile`` saves that memory by recomputing logits.
+
+    >>> F.linear_cross_entropy(eg.ones(1, 2), eg.ones(3, 2), eg.tensor([0]))
+    tensor(1.0986)
     """
     _check(input, linear_weight, linear_bias)
     classes, *further = linear_weight.shape[:-1]

@@ -400,7 +400,19 @@ def triplet_margin_with_distance_loss(
     distance_function: Distance | None = None, margin: float = 1.0, swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
-    """``triplet_margin_loss`` with a distance of one's own."""
+    """``triplet_margin_loss`` with a distance of one's own.
+
+    Args:
+        anchor, positive, negative: of one shape
+        distance_function: of two tensors; default the Euclidean distance
+        margin: default 1.0
+        swap: use the smaller of ``d(a, n)`` and ``d(p, n)``; default ``False``
+        reduction: ``"mean"`` (default), ``"sum"`` or ``"none"``
+
+    >>> a = eg.zeros(1, 2)
+    >>> F.triplet_margin_with_distance_loss(a, a, a + 3, margin=5.0)
+    tensor(0.7574)
+    """
     reduction = chosen_reduction(reduction, None, None)
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")

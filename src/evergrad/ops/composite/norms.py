@@ -230,7 +230,21 @@ def _batch_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
     running_var: Tensor | None, training: bool, momentum: float, eps: float, cudnn_enabled: bool,
 ) -> Tensor:  # fmt: skip
-    """``nn.functional.batch_norm`` with the arguments of PyTorch's ``torch.batch_norm``."""
+    """``nn.functional.batch_norm`` with the arguments of PyTorch's ``torch.batch_norm``.
+
+    Args:
+        input: (N, C, *)
+        weight, bias: (C) or ``None``
+        running_mean, running_var: (C) or ``None``
+        training: use the statistics of the batch
+        momentum, eps: as ``nn.functional.batch_norm`` has them
+        cudnn_enabled: accepted
+
+    >>> x = eg.tensor([[1.0], [3.0]])
+    >>> eg.batch_norm(x, None, None, None, None, True, 0.1, 0.0, False)
+    tensor([[-1.],
+            [ 1.]])
+    """
     return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 

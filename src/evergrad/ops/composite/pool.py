@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from evergrad.ops.rows.indexing.scatter import scatter
 from evergrad.ops.rows.movement.views import reshape
 from evergrad.ops.rows.pool.geometry import Windows, per_dim
 from evergrad.ops.rows.pool.windows import MAX_POOL, MAX_POOL_PLACES, WINDOW_SUM
-from evergrad.ops.surface.public import expose
+from evergrad.ops.surface.public import TensorFunction, expose
 
 # -- windows ------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ def _reaching_beyond(windows: Windows) -> tuple[tuple[int, int], ...]:
 # -- the largest --------------------------------------------------------------------------------
 
 
-def _max_pool(rank: int) -> Any:
+def _max_pool(rank: int) -> Callable[..., Any]:
     def function(
         input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False, return_indices: bool = False,
@@ -122,25 +122,38 @@ def _max_pool(rank: int) -> Any:
     return expose(method=False, out=False)(autocast_policy(policy)(function))
 
 
-def _max_pool_with_indices(rank: int, plain: Any) -> Any:
+def _max_pool_with_indices(
+    rank: int, plain: Callable[..., Any]
+) -> Callable[..., tuple[Tensor, Tensor]]:
     def function(
         input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False, return_indices: bool = False,
-    ) -> Any:  # fmt: skip
-        return plain(input, kernel_size, stride, padding, dilation, ceil_mode, True)
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        found: tuple[Tensor, Tensor] = plain(
+            input, kernel_size, stride, padding, dilation, ceil_mode, True
+        )
+        return found
 
     function.__name__ = function.__qualname__ = f"max_pool{rank}d_with_indices"
     function.__doc__ = f"``max_pool{rank}d`` and where the largest elements stand."
     return function
 
 
-max_pool1d, max_pool2d, max_pool3d = (_max_pool(rank) for rank in (1, 2, 3))
-max_pool1d_with_indices: Any = _max_pool_with_indices(1, max_pool1d)
-max_pool2d_with_indices: Any = _max_pool_with_indices(2, max_pool2d)
-max_pool3d_with_indices: Any = _max_pool_with_indices(3, max_pool3d)
+max_pool1d: Callable[..., Any] = _max_pool(1)
+max_pool2d: Callable[..., Any] = _max_pool(2)
+max_pool3d: Callable[..., Any] = _max_pool(3)
+max_pool1d_with_indices: Callable[..., tuple[Tensor, Tensor]] = _max_pool_with_indices(
+    1, max_pool1d
+)
+max_pool2d_with_indices: Callable[..., tuple[Tensor, Tensor]] = _max_pool_with_indices(
+    2, max_pool2d
+)
+max_pool3d_with_indices: Callable[..., tuple[Tensor, Tensor]] = _max_pool_with_indices(
+    3, max_pool3d
+)
 
 
-def _max_unpool(rank: int) -> Any:
+def _max_unpool(rank: int) -> TensorFunction:
     def function(
         input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
         output_size: Any = None,
@@ -199,7 +212,9 @@ def _unpooled(input: Tensor, indices: Tensor, size: Shape) -> Tensor:
     return reshape(filled, (*lead, *size))
 
 
-max_unpool1d, max_unpool2d, max_unpool3d = (_max_unpool(rank) for rank in (1, 2, 3))
+max_unpool1d: TensorFunction = _max_unpool(1)
+max_unpool2d: TensorFunction = _max_unpool(2)
+max_unpool3d: TensorFunction = _max_unpool(3)
 
 
 # -- the mean -----------------------------------------------------------------------------------
@@ -265,7 +280,21 @@ def avg_pool3d(
     input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """The mean of each window of the last three dimensions."""
+    """The mean of each window of the last three dimensions.
+
+    Args:
+        input: (N, C, D, H, W), the first dimension may be missing
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        padding: border at both sides; default 0
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+        count_include_pad: whether the border counts in the mean; default ``True``
+        divisor_override: divide by it in place of the number of elements
+        out: where to write the result
+
+    >>> F.avg_pool3d(eg.arange(8.0).view(1, 2, 2, 2), 2)
+    tensor([[[[3.5000]]]])
+    """
     return _avg_pool(
         3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     )
@@ -285,19 +314,53 @@ def _lp_pool(
 def lp_pool1d(
     input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Tensor:
-    """The p-norm of each window of the last dimension."""
+    """The p-norm of each window of the last dimension.
+
+    Args:
+        input: (N, C, L), the first dimension may be missing
+        norm_type: the power p
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+
+    >>> F.lp_pool1d(eg.tensor([[1.0, 5.0, 2.0, 3.0]]), 2, 2)
+    tensor([[5.0990, 3.6056]])
+    """
     return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool2d(
     input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Tensor:
-    """The p-norm of each window of the last two dimensions."""
+    """The p-norm of each window of the last two dimensions.
+
+    Args:
+        input: (N, C, H, W), the first dimension may be missing
+        norm_type: the power p
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+
+    >>> F.lp_pool2d(eg.arange(16.0).view(1, 4, 4), 2, 2)
+    tensor([[[ 6.4807,  9.8995],
+             [21.4009, 25.3377]]])
+    """
     return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool3d(
     input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Tensor:
-    """The p-norm of each window of the last three dimensions."""
+    """The p-norm of each window of the last three dimensions.
+
+    Args:
+        input: (N, C, D, H, W), the first dimension may be missing
+        norm_type: the power p
+        kernel_size: extent of the window
+        stride: distance of the windows; default ``kernel_size``
+        ceil_mode: whether a window may reach beyond the end; default ``False``
+
+    >>> F.lp_pool3d(eg.arange(8.0).view(1, 2, 2, 2), 2, 2)
+    tensor([[[[11.8322]]]])
+    """
     return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)

@@ -64,6 +64,19 @@ def segment_reduce(
 
     ``lengths`` says how long they are, or ``offsets`` where they begin and the last one ends.
     ``initial`` is reduced with each segment; a segment without elements has it as its result.
+
+    Args:
+        data: the tensor
+        reduce: ``"sum"``, ``"mean"``, ``"max"``, ``"min"`` or ``"prod"``
+        lengths: of the segments, or
+        offsets: where they begin, and the end
+        indices: not taken, as in PyTorch
+        axis: the dimension; default 0
+        unsafe: leave out the check of lengths; default ``False``
+        initial: the value of empty segments
+
+    >>> eg.segment_reduce(eg.arange(4.0), "sum", lengths=eg.tensor([1, 3]))
+    tensor([0., 6.])
     """
     if reduce not in _REDUCTIONS:
         raise RuntimeError(f"reduce argument must be one of {sorted(_REDUCTIONS)}, got {reduce}")

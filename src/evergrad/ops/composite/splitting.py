@@ -59,7 +59,16 @@ def _split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, 
 
 @expose(out=False, numpy_names=True)
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Parts of the sizes given, which add up to the whole."""
+    """Parts of the sizes given, which add up to the whole.
+
+    Args:
+        input: the tensor
+        split_sizes: extents of the parts
+        dim: the dimension; default 0
+
+    >>> eg.split_with_sizes(eg.arange(4), (1, 3))
+    (tensor([0]), tensor([1, 2, 3]))
+    """
     dim = normalize_dim(dim, input.ndim)
     extent = input._type.shape[dim]
     sizes = [int(size) for size in split_sizes]
@@ -136,9 +145,13 @@ def _split_along(name: str, dim: int, least: int, doc: str) -> Callable[..., Any
     return expose(out=False, keywords=_PLACES)(function)
 
 
-hsplit = _split_along("hsplit", 1, 1, "Parts side by side: of columns, or of a vector.")
-vsplit = _split_along("vsplit", 0, 2, "Parts below each other: of rows.")
-dsplit = _split_along("dsplit", 2, 3, "Parts behind each other: of the third dimension.")
+hsplit: Callable[..., Any] = _split_along(
+    "hsplit", 1, 1, "Parts side by side: of columns, or of a vector."
+)
+vsplit: Callable[..., Any] = _split_along("vsplit", 0, 2, "Parts below each other: of rows.")
+dsplit: Callable[..., Any] = _split_along(
+    "dsplit", 2, 3, "Parts behind each other: of the third dimension."
+)
 
 
 @expose(out=False, numpy_names=True)

@@ -8,6 +8,7 @@ PyTorch; its examples run as doctests. Functions of a namespace have it in their
 
 from evergrad.ops.reference import (
     comparison,
+    copies,
     creation,
     elementwise,
     functional,
@@ -17,11 +18,13 @@ from evergrad.ops.reference import (
     losses,
     methods,
     order,
+    pooling,
     products,
     random,
     reductions,
     rounding,
     shape,
+    special,
     spectral,
 )
 
@@ -32,14 +35,17 @@ DOCS: dict[str, str] = {
     **reductions.DOCS,
     **order.DOCS,
     **shape.DOCS,
+    **copies.DOCS,
     **indexing.DOCS,
     **creation.DOCS,
     **random.DOCS,
     **products.DOCS,
     **linalg.DOCS,
+    **special.DOCS,
     **spectral.DOCS,
     **methods.DOCS,
     **functional.DOCS,
     **layers.DOCS,
+    **pooling.DOCS,
     **losses.DOCS,
 }

@@ -59,6 +59,79 @@ tensor([[4.+0.j, 0.+0.j],
 >>> eg.fft.fftn(eg.ones(2, 2)).shape
 evergrad.Size([2, 2])
 """,
+    "fft.hfft2": """``hfftn`` along two dimensions, the last if not given.
+
+Args:
+    input: the signal; any dimensions
+    s: extents to cut or pad to; default its own
+    dim: the two dimensions; default the last
+    norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+        ``"forward"`` the transform
+    out: where to write the result
+
+>>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+>>> eg.fft.hfft2(x)
+tensor([[10., -2.],
+        [-4.,  0.]])
+""",
+    "fft.ihfft2": """``ihfftn`` along two dimensions, the last if not given.
+
+Args:
+    input: the signal; any dimensions
+    s: extents to cut or pad to; default its own
+    dim: the two dimensions; default the last
+    norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+        ``"forward"`` the transform
+    out: where to write the result
+
+>>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+>>> eg.fft.ihfft2(x).real
+tensor([[ 2.5000, -0.5000],
+        [-1.0000,  0.0000]])
+""",
+    "fft.ifft2": """``ifftn`` along two dimensions, the last if not given.
+
+Args:
+    input: the signal; any dimensions
+    s: extents to cut or pad to; default its own
+    dim: the two dimensions; default the last
+    norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+        ``"forward"`` the transform
+    out: where to write the result
+
+>>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+>>> eg.allclose(eg.fft.ifft2(eg.fft.fft2(x)).real, x)
+True
+""",
+    "fft.rfft2": """``rfftn`` along two dimensions, the last if not given.
+
+Args:
+    input: the signal; any dimensions
+    s: extents to cut or pad to; default its own
+    dim: the two dimensions; default the last
+    norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+        ``"forward"`` the transform
+    out: where to write the result
+
+>>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+>>> eg.fft.rfft2(x)
+tensor([[10.+0.j, -2.+0.j],
+        [-4.+0.j,  0.+0.j]])
+""",
+    "fft.irfft2": """``irfftn`` along two dimensions, the last if not given.
+
+Args:
+    input: the signal; any dimensions
+    s: extents to cut or pad to; default its own
+    dim: the two dimensions; default the last
+    norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+        ``"forward"`` the transform
+    out: where to write the result
+
+>>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+>>> eg.allclose(eg.fft.irfft2(eg.fft.rfft2(x), s=(2, 2)), x)
+True
+""",
     "fft.fftfreq": """The frequencies of :func:`fft` of ``n`` samples, ``d`` apart.
 
 >>> eg.fft.fftfreq(4)

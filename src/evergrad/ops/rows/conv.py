@@ -34,7 +34,7 @@ from evergrad.memory import pool
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.movement.views import expand, movedim, reshape
 from evergrad.ops.rows.pool.geometry import Windows, per_dim
-from evergrad.ops.surface.public import expose
+from evergrad.ops.surface.public import TensorFunction, expose
 
 # Columns are made for so many samples at a time that they stay in cache.
 _COLUMN_BYTES = 4 << 20
@@ -425,7 +425,7 @@ def _times(extents: Sequence[int]) -> str:
     return " x ".join(map(str, extents))
 
 
-def _convolution(rank: int) -> Any:
+def _convolution(rank: int) -> TensorFunction:
     def function(
         input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1,
         padding: Any = 0, dilation: Any = 1, groups: int = 1,
@@ -437,7 +437,7 @@ def _convolution(rank: int) -> Any:
     return expose(method=False, out=False)(autocast_policy(AutocastPolicy.LOWER)(function))
 
 
-def _transposed_convolution(rank: int) -> Any:
+def _transposed_convolution(rank: int) -> TensorFunction:
     def function(
         input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1,
         padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
@@ -451,7 +451,9 @@ def _transposed_convolution(rank: int) -> Any:
     return expose(method=False, out=False)(autocast_policy(AutocastPolicy.LOWER)(function))
 
 
-conv1d, conv2d, conv3d = (_convolution(rank) for rank in (1, 2, 3))
-conv_transpose1d, conv_transpose2d, conv_transpose3d = (
-    _transposed_convolution(rank) for rank in (1, 2, 3)
-)
+conv1d: TensorFunction = _convolution(1)
+conv2d: TensorFunction = _convolution(2)
+conv3d: TensorFunction = _convolution(3)
+conv_transpose1d: TensorFunction = _transposed_convolution(1)
+conv_transpose2d: TensorFunction = _transposed_convolution(2)
+conv_transpose3d: TensorFunction = _transposed_convolution(3)

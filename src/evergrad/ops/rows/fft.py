@@ -281,14 +281,38 @@ def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 @expose(method=False, into=FFT, numpy_names=True)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """``fft`` of half a signal that is conjugate symmetric in time, to ``n`` real numbers."""
+    """``fft`` of half a signal that is conjugate symmetric in time, to ``n`` real numbers.
+
+    Args:
+        input: the signal; any dimensions
+        n: length of the result; default 2 (extent - 1)
+        dim: the dimension; default -1
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> eg.fft.hfft(eg.tensor([1.0, 2.0, 3.0]))
+    tensor([ 8., -2.,  0., -2.])
+    """
     return _from_half("hfft", input, *_one_dim(input, n, dim), norm, conjugate=True)
 
 
 @expose(method=False, into=FFT, numpy_names=True)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The inverse of ``hfft``."""
+    """The inverse of ``hfft``.
+
+    Args:
+        input: the signal; any dimensions
+        n: length of the signal, cut or padded with zeros; default its own
+        dim: the dimension; default -1
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> eg.fft.ihfft(eg.tensor([1.0, 2.0, 3.0, 2.0]))
+    tensor([ 2.0000-0.j, -0.5000-0.j,  0.0000-0.j])
+    """
     return _to_half("ihfft", input, *_one_dim(input, n, dim), norm, conjugate=True)
 
 
@@ -305,33 +329,101 @@ def fftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None)
 @expose(method=False, into=FFT, numpy_names=True)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def ifftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
-    """The inverse of ``fftn``."""
+    """The inverse of ``fftn``.
+
+    Args:
+        input: the signal; any dimensions
+        s: extents to cut or pad to; default its own
+        dim: the dimensions; default all, or the last ``len(s)``
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> eg.allclose(eg.fft.ifftn(eg.fft.fftn(x)).real, x)
+    True
+    """
     return _complex_transform(input, s, dim, norm, inverse=True)
 
 
 @expose(method=False, into=FFT, numpy_names=True)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def rfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
-    """``fftn`` of real numbers, with half of the last dimension."""
+    """``fftn`` of real numbers, with half of the last dimension.
+
+    Args:
+        input: the signal; any dimensions
+        s: extents to cut or pad to; default its own
+        dim: the dimensions; default all, or the last ``len(s)``
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> eg.fft.rfftn(x)
+    tensor([[10.+0.j, -2.+0.j],
+            [-4.+0.j,  0.+0.j]])
+    """
     return _to_half("rfftn", input, s, dim, norm)
 
 
 @expose(method=False, into=FFT, numpy_names=True)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def irfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
-    """The inverse of ``rfftn``."""
+    """The inverse of ``rfftn``.
+
+    Args:
+        input: the signal; any dimensions
+        s: extents to cut or pad to; default its own
+        dim: the dimensions; default all, or the last ``len(s)``
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> eg.allclose(eg.fft.irfftn(eg.fft.rfftn(x), s=(2, 2)), x)
+    True
+    """
     return _from_half("irfftn", input, s, dim, norm)
 
 
 @expose(method=False, into=FFT, numpy_names=True)
 def hfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
-    """``fftn`` of half a signal that is conjugate symmetric, to real numbers."""
+    """``fftn`` of half a signal that is conjugate symmetric, to real numbers.
+
+    Args:
+        input: the signal; any dimensions
+        s: extents to cut or pad to; default its own
+        dim: the dimensions; default all, or the last ``len(s)``
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> eg.fft.hfftn(x)
+    tensor([[10., -2.],
+            [-4.,  0.]])
+    """
     return _from_half("hfftn", input, s, dim, norm, conjugate=True)
 
 
 @expose(method=False, into=FFT, numpy_names=True)
 def ihfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
-    """The inverse of ``hfftn``."""
+    """The inverse of ``hfftn``.
+
+    Args:
+        input: the signal; any dimensions
+        s: extents to cut or pad to; default its own
+        dim: the dimensions; default all, or the last ``len(s)``
+        norm: ``"backward"`` (default) scales the inverse by 1 / n, ``"ortho"`` both by 1 / sqrt(n),
+            ``"forward"`` the transform
+        out: where to write the result
+
+    >>> x = eg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> eg.fft.ihfftn(x).real
+    tensor([[ 2.5000, -0.5000],
+            [-1.0000,  0.0000]])
+    """
     return _to_half("ihfftn", input, s, dim, norm, conjugate=True)
 
 
@@ -349,12 +441,12 @@ def _in_two_dimensions(transform: Callable[..., Tensor]) -> Callable[..., Tensor
     return expose(method=False, into=FFT, numpy_names=True)(plain)
 
 
-fft2 = _in_two_dimensions(fftn)
-ifft2 = _in_two_dimensions(ifftn)
-rfft2 = _in_two_dimensions(rfftn)
-irfft2 = _in_two_dimensions(irfftn)
-hfft2 = _in_two_dimensions(hfftn)
-ihfft2 = _in_two_dimensions(ihfftn)
+fft2: Callable[..., Tensor] = _in_two_dimensions(fftn)
+ifft2: Callable[..., Tensor] = _in_two_dimensions(ifftn)
+rfft2: Callable[..., Tensor] = _in_two_dimensions(rfftn)
+irfft2: Callable[..., Tensor] = _in_two_dimensions(irfftn)
+hfft2: Callable[..., Tensor] = _in_two_dimensions(hfftn)
+ihfft2: Callable[..., Tensor] = _in_two_dimensions(ihfftn)
 
 
 # -- frequencies --------------------------------------------------------------------------------
@@ -410,5 +502,13 @@ def fftshift(input: Tensor, dim: Any = None) -> Tensor:
 
 @expose(method=False, out=False, into=FFT, numpy_names=True)
 def ifftshift(input: Tensor, dim: Any = None) -> Tensor:
-    """The inverse of ``fftshift``."""
+    """The inverse of ``fftshift``.
+
+    Args:
+        input: a spectrum
+        dim: the dimensions; default all
+
+    >>> eg.fft.ifftshift(eg.tensor([-1.0, 0.0, 1.0]))
+    tensor([ 0.,  1., -1.])
+    """
     return _rolled(input, dim, 1)

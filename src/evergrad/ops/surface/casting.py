@@ -116,6 +116,7 @@ def pin_memory(self: Tensor, device: Any = None) -> Tensor:
 
 @expose(function=False)
 def is_pinned(self: Tensor, device: Any = None) -> bool:
+    """Whether the memory is page-locked: never."""
     return False
 
 
@@ -194,7 +195,14 @@ def is_tensor(obj: Any) -> bool:
 
 @expose(method=False, out=False)
 def typename(obj: Any) -> str:
-    """The old name of a tensor's type, or the class of any other object."""
+    """The old name of a tensor's type, or the class of any other object.
+
+    Args:
+        obj: anything
+
+    >>> eg.typename(3)
+    'int'
+    """
     if isinstance(obj, Tensor):
         return str(type(obj))
     kind = obj if isinstance(obj, builtins.type) else obj.__class__
@@ -231,7 +239,20 @@ def set_default_dtype(d: Any) -> None:
 
 @expose(method=False, out=False)
 def set_default_tensor_type(t: Any) -> None:
-    """The old form of ``set_default_dtype``: takes ``"torch.DoubleTensor"`` and the like."""
+    """The old form of ``set_default_dtype``: takes ``"torch.DoubleTensor"`` and the like.
+
+    Args:
+        t: a name or a type
+
+    It is deprecated and warns, as PyTorch does.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
+    ...     eg.set_default_tensor_type(eg.FloatTensor)
+    >>> eg.ones(1).dtype
+    evergrad.float32
+    """
     target = named_dtype(t)
     warnings.warn(
         "set_default_tensor_type() is deprecated; use set_default_dtype()",

@@ -45,7 +45,7 @@ class Constant:
     __slots__ = ("array",)
 
     def __init__(self, array: Array) -> None:
-        self.array = array
+        self.array: Array = array
 
     def __repr__(self) -> str:
         return f"<array {self.array.dtype}{list(self.array.shape)}>"

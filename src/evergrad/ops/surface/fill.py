@@ -65,7 +65,15 @@ def _each_once(self: Tensor) -> Tensor:
 
 @expose(method=False, out=False)
 def fill(input: Tensor, value: Any) -> Tensor:
-    """One number everywhere, in the shape and type of ``input``."""
+    """One number everywhere, in the shape and type of ``input``.
+
+    Args:
+        input: the tensor
+        value: the number
+
+    >>> eg.fill(eg.zeros(2), 3.0)
+    tensor([3., 3.])
+    """
     if isinstance(input, Compound):
         return input.filled(value, input.dtype)
     return clone(_filling("fill", input, value))

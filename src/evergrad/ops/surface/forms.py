@@ -140,7 +140,19 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
 
 @expose()
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    """The places of the first ``size`` elements that are not zero, filled up with a number."""
+    """The places of the first ``size`` elements that are not zero, filled up with a number.
+
+    Args:
+        input: the tensor
+        size: how many
+        fill_value: what stands behind them; default -1
+        out: where to write the result
+
+    >>> eg.nonzero_static(eg.tensor([0, 5, 7]), size=3)
+    tensor([[ 1],
+            [ 2],
+            [-1]])
+    """
     if size < 0:
         raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
     found = np.argwhere(input.array())[:size]
@@ -192,13 +204,23 @@ def _writable(parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 @expose(out=False, numpy_names=True)
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """``chunk``, whose parts may be written in place."""
+    """``chunk``, whose parts may be written in place.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.unsafe_chunk(x, 2)
+    (tensor([[0., 1.]]), tensor([[2., 3.]]))
+    """
     return _writable(chunk(input, chunks, dim))
 
 
 @expose(out=False, numpy_names=True)
 def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """``split``, whose parts may be written in place."""
+    """``split``, whose parts may be written in place.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.unsafe_split(x, 1)
+    (tensor([[0., 1.]]), tensor([[2., 3.]]))
+    """
     return _writable(split(input, split_size, dim))
 
 
@@ -206,19 +228,32 @@ def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, 
 def unsafe_split_with_sizes(
     input: Tensor, split_sizes: Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """``split_with_sizes``, whose parts may be written in place."""
+    """``split_with_sizes``, whose parts may be written in place.
+
+    >>> x = eg.arange(4.0).view(2, 2)
+    >>> eg.unsafe_split_with_sizes(x, (1, 1))
+    (tensor([[0., 1.]]), tensor([[2., 3.]]))
+    """
     return _writable(split_with_sizes(input, split_sizes, dim))
 
 
 @expose(out=False)
 def resolve_conj(input: Tensor) -> Tensor:
-    """The tensor itself: conjugation is never put off."""
+    """The tensor itself: conjugation is never put off.
+
+    >>> eg.resolve_conj(eg.tensor([1j]).conj())
+    tensor([0.-1.j])
+    """
     return input
 
 
 @expose(out=False)
 def resolve_neg(input: Tensor) -> Tensor:
-    """The tensor itself: negation is never put off."""
+    """The tensor itself: negation is never put off.
+
+    >>> eg.resolve_neg(eg.ones(2))
+    tensor([1., 1.])
+    """
     return input
 
 
@@ -230,5 +265,10 @@ def conj_physical_(input: Tensor) -> Tensor:
 
 @expose(method=False, out=False)
 def is_inference(input: Tensor) -> bool:
-    """Whether the tensor was made in inference mode."""
+    """Whether the tensor was made in inference mode.
+
+    >>> with eg.inference_mode():
+    ...     eg.is_inference(eg.ones(1))
+    True
+    """
     return input.is_inference()

@@ -184,7 +184,14 @@ def ndimension(self: Tensor) -> int:
 
 @expose(out=False)
 def is_same_size(input: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same shape."""
+    """Whether two tensors have the same shape.
+
+    Args:
+        input, other: tensors
+
+    >>> eg.is_same_size(eg.ones(2), eg.ones(2, 1))
+    False
+    """
     return input._type.shape == other._type.shape
 
 
@@ -201,13 +208,23 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
 
 @expose("is_neg", out=False)
 def is_conj(input: Tensor) -> bool:
-    """Whether the elements are to be conjugated (negated) when read: never, it is done at once."""
+    """Whether the elements are to be conjugated (negated) when read: never, it is done at once.
+
+    PyTorch puts conjugation off until elements are read.
+
+    >>> eg.is_conj(eg.tensor([1j]).conj()), eg.is_neg(-eg.ones(2))
+    (False, False)
+    """
     return False
 
 
 @expose(out=False)
 def get_device(input: Tensor) -> int:
-    """The number of the accelerator a tensor is on: -1, for none."""
+    """The number of the accelerator a tensor is on: -1, for none.
+
+    >>> eg.get_device(eg.ones(2))
+    -1
+    """
     return -1
 
 

@@ -117,11 +117,29 @@ for _name, _wanted in {
 
 @expose("dsmm", "hsmm", method=False)
 def spmm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The product of two matrices: another name of ``mm``."""
+    """The product of two matrices: another name of ``mm``.
+
+    Args:
+        input, mat2: matrices
+        out: where to write the result
+
+    >>> eg.spmm(eg.eye(2), eg.ones(2, 1))
+    tensor([[1.],
+            [1.]])
+    """
     return mm(input, mat2)
 
 
 @expose(out=False)
 def smm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The product of a sparse and a dense matrix, as a sparse tensor."""
+    """The product of a sparse and a dense matrix, as a sparse tensor.
+
+    Args:
+        input: a sparse matrix
+        mat2: a dense one
+
+    >>> eg.smm(eg.eye(2).to_sparse(), eg.ones(2, 1)).to_dense()
+    tensor([[1.],
+            [1.]])
+    """
     return to_sparse(matmul(input, mat2))

@@ -89,7 +89,11 @@ setattr(Tensor, "name", property(_name_of))  # noqa: B010 - the class does not d
 
 
 class LegacyType:
-    """``FloatTensor`` and the like: makes tensors of one element type, and recognises them."""
+    """``FloatTensor`` and the like: makes tensors of one element type, and recognises them.
+
+    >>> eg.LongTensor([1, 2]), isinstance(eg.ones(1), eg.FloatTensor)
+    (tensor([1, 2]), True)
+    """
 
     def __init__(self, name: str, dtype: dtype) -> None:
         self.__name__ = name

@@ -25,6 +25,7 @@ from evergrad.core.overlap import refuse_partial_overlap
 from evergrad.core.shapes import tensor_type
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.keywords import explain_keyword
 from evergrad.ops.reference import DOCS
 from evergrad.ops.surface.signatures import DerivedSignature
 
@@ -196,7 +197,11 @@ def _accepting_keywords(
     def renamed(*args: Any, **kwargs: Any) -> Any:
         if kwargs and not names.keys().isdisjoint(kwargs):
             _rename(function, kwargs, names)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            explain_keyword(error, function, names)
+            raise
 
     renamed.keywords = names  # type: ignore[attr-defined]
     return renamed
@@ -237,7 +242,11 @@ def accepting_out(
         if kwargs and not names.keys().isdisjoint(kwargs):
             _rename(function, kwargs, names)
         if out is None:
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except TypeError as error:
+                explain_keyword(error, function, ("out", *names))
+                raise
         if STATE.get().trace is None:
             _refuse_overlaps(function.__name__, out, (*args, *kwargs.values()))
         result = function(*args, **kwargs)

@@ -207,7 +207,17 @@ def slice_scatter(
 def as_strided_scatter(
     input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None
 ) -> Tensor:
-    """A copy with the part that ``as_strided`` shows replaced."""
+    """A copy with the part that ``as_strided`` shows replaced.
+
+    Args:
+        input: the tensor
+        src: what replaces the part
+        size, stride, storage_offset: of the part, as ``as_strided`` takes them
+
+    >>> eg.as_strided_scatter(eg.zeros(2, 2), eg.ones(2), (2,), (3,))
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
     if not input.is_contiguous():
         raise RuntimeError(
             "as_strided_scatter: the strides count through contiguous memory; call it on "

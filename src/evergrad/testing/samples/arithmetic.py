@@ -7,6 +7,8 @@ import numpy as np
 
 from evergrad.testing.samples import between, complex_normal, integers, normal, positive, sample
 
+__all__: list[str] = []  # samples are registered, nothing is exported
+
 inf, nan = np.inf, np.nan
 
 

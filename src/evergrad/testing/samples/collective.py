@@ -11,6 +11,8 @@ from evergrad.core.bind import bind
 from evergrad.core.op import TABLE
 from evergrad.testing.samples import Array, complex_normal, normal, sample
 
+__all__: list[str] = []  # samples are registered, nothing is exported
+
 
 def _enter(row: str, x: Array, reference: Any, **attrs: Any) -> None:
     sample(row, lambda ns, x: bind(TABLE[row], x, group="", size=1, **attrs), x, torch=False,

@@ -9,6 +9,8 @@ from evergrad.ops.rows.reduce.counting import FIRST_OF_SAME
 from evergrad.ops.rows.reduce.histogram import HISTOGRAM_EDGES
 from evergrad.testing.samples import distinct, integers, normal, sample
 
+__all__: list[str] = []  # samples are registered, nothing is exported
+
 nan = np.nan
 
 

@@ -9,6 +9,8 @@ import numpy as np
 from evergrad.testing.samples import booleans, normal, sample
 from evergrad.testing.samples.indexing import at
 
+__all__: list[str] = []  # samples are registered, nothing is exported
+
 # -- reading ------------------------------------------------------------------------------------
 
 for index, label in (

@@ -18,6 +18,8 @@ from evergrad.testing.samples import (
     sample,
 )
 
+__all__: list[str] = []  # samples are registered, nothing is exported
+
 
 def at(*places: Any) -> Array:
     """An index tensor."""

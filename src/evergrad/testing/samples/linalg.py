@@ -13,6 +13,8 @@ import numpy as np
 from evergrad.ops.rows.linalg.det import cofactor
 from evergrad.testing.samples import Array, complex_normal, normal, sample
 
+__all__: list[str] = []  # samples are registered, nothing is exported
+
 # LAPACK has no routines for 16-bit floats.
 _DTYPES = ("float32",)
 

@@ -9,6 +9,8 @@ from evergrad.core.bind import bind
 from evergrad.ops.rows.check import CHECK
 from evergrad.testing.samples import booleans, complex_normal, integers, normal, sample
 
+__all__: list[str] = []  # samples are registered, nothing is exported
+
 inf, nan = np.inf, np.nan
 
 

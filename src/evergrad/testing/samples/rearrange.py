@@ -7,6 +7,8 @@ import numpy as np
 from evergrad.ops.composite.padding import pad
 from evergrad.testing.samples import booleans, complex_normal, integers, normal, sample
 
+__all__: list[str] = []  # samples are registered, nothing is exported
+
 sample("flip", lambda ns, x: ns.flip(x, (0,)), normal(3, 2), reference=lambda x: x[::-1])
 sample("flip", lambda ns, x: x.flip(0, -1), normal(2, 2, 2), reference=lambda x: np.flip(x, (0, 2)))
 sample("flip", lambda ns, x: x.flip(()), normal(2, 2), label="no dimension")

@@ -16,6 +16,8 @@ from evergrad.testing.samples import (
     sample,
 )
 
+__all__: list[str] = []  # samples are registered, nothing is exported
+
 inf, nan = np.inf, np.nan
 
 

@@ -6,6 +6,8 @@ import numpy as np
 
 from evergrad.testing.samples import normal, sample
 
+__all__: list[str] = []  # samples are registered, nothing is exported
+
 for row in ("softmax", "log_softmax"):
     for shape, dim in (
         ((3, 4), 1),

@@ -6,6 +6,8 @@ import numpy as np
 
 from evergrad.testing.samples import Array, booleans, distinct, integers, sample
 
+__all__: list[str] = []  # samples are registered, nothing is exported
+
 inf, nan = np.inf, np.nan
 
 _BROKEN = np.array([[1.0, nan, 0.5, inf], [nan, -inf, nan, 2.0]])

@@ -7,6 +7,8 @@ import numpy as np
 
 from evergrad.testing.samples import Array, between, normal, positive, sample
 
+__all__: list[str] = []  # samples are registered, nothing is exported
+
 inf, nan = np.inf, np.nan
 
 _EDGES = np.array([0.0, -0.0, 1.0, -1.0, 2.0, 30.0, -30.0, inf, -inf, nan])

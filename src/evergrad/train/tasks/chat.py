@@ -73,7 +73,7 @@ class ChatTask(Task):
             self._begin()
         else:
             self.tokenizer: Tokenizer = tokenizer_from_dict(extras["tokenizer"])
-            self.options = GPTConfig(**extras["model"])
+            self.options: GPTConfig = GPTConfig(**extras["model"])
 
     def _begin(self) -> None:
         if not self.config.model.init_from:

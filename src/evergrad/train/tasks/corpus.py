@@ -47,8 +47,8 @@ class Corpus:
     def __init__(self, tokens: Array, context: int, held_out: float) -> None:
         split = round(len(tokens) * (1 - held_out))
         self.context = context
-        self.train = self._long_enough(tokens[:split], "the text to train with")
-        self.held_out = self._long_enough(tokens[split:], "the held-out text")
+        self.train: Array = self._long_enough(tokens[:split], "the text to train with")
+        self.held_out: Array = self._long_enough(tokens[split:], "the held-out text")
 
     def _long_enough(self, tokens: Array, name: str) -> Array:
         if len(tokens) <= self.context:

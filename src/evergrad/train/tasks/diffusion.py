@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class DiTTask(PictureTask):
 
     name = "dit"
     model_type = DiT
-    set_by_data = frozenset({"classes", "channels"})
+    set_by_data: ClassVar[frozenset[str]] = frozenset({"classes", "channels"})
 
     def __init__(self, config: RunConfig, extras: dict[str, Any] | None = None) -> None:
         super().__init__(config, extras)

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class FluxTask(Task):
 
     name = "flux"
     unit = "images"
-    set_by_data = frozenset({"words"})
+    set_by_data: ClassVar[frozenset[str]] = frozenset({"words"})
 
     def __init__(self, config: RunConfig, extras: dict[str, Any] | None = None) -> None:
         super().__init__(config, extras)
@@ -68,7 +68,7 @@ class FluxTask(Task):
         own = {field: getattr(config.model, field) for field in PainterConfig.__dataclass_fields__}
         if self._base is not None:
             own = self._base.config.__dict__
-        self.sizes = PainterConfig(**(sizes or own))
+        self.sizes: PainterConfig = PainterConfig(**(sizes or own))
 
     @property
     def units_per_batch(self) -> int:

@@ -58,7 +58,7 @@ class PictureTask(Task):
 
     def __init__(self, config: RunConfig, extras: dict[str, Any] | None = None) -> None:
         super().__init__(config, extras)
-        self.facts = Facts(**extras["facts"]) if extras else self._facts()
+        self.facts: Facts = Facts(**extras["facts"]) if extras else self._facts()
         self._order = lru_cache(maxsize=1)(self._permutation)
 
     @cached_property
@@ -134,7 +134,7 @@ class PictureTask(Task):
 class ClassifierTask(PictureTask):
     """Tell the class of a picture."""
 
-    set_by_data = frozenset({"classes", "channels"})
+    set_by_data: ClassVar[frozenset[str]] = frozenset({"classes", "channels"})
 
     @cached_property
     def loaded(self) -> LoadedSet | None:
@@ -186,7 +186,7 @@ class LeNetTask(ClassifierTask):
 
     name = "lenet"
     model_type = LeNet5
-    set_by_data = frozenset({"classes", "channels", "size"})
+    set_by_data: ClassVar[frozenset[str]] = frozenset({"classes", "channels", "size"})
     own_source = "digits"
     shape_size = 28
 
@@ -200,7 +200,7 @@ class MLPTask(ClassifierTask):
 
     name = "mlp"
     model_type = MLP
-    set_by_data = frozenset({"classes", "inputs"})
+    set_by_data: ClassVar[frozenset[str]] = frozenset({"classes", "inputs"})
     own_source = "digits"
     shape_size = 28
 
@@ -280,7 +280,7 @@ class ViTTask(ClassifierTask):
 
     name = "vit"
     model_type = ViT
-    set_by_data = frozenset({"classes", "channels", "size"})
+    set_by_data: ClassVar[frozenset[str]] = frozenset({"classes", "channels", "size"})
 
     @classmethod
     def presets(cls) -> dict[str, RunConfig]:

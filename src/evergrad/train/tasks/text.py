@@ -30,12 +30,14 @@ class LanguageTask(Task):
     """
 
     unit = "tokens"
-    set_by_data = frozenset({"vocabulary"})
+    set_by_data: ClassVar[frozenset[str]] = frozenset({"vocabulary"})
     model_type: ClassVar[type[Any]]
 
     def __init__(self, config: RunConfig, extras: dict[str, Any] | None = None) -> None:
         super().__init__(config, extras)
-        self.tokenizer = tokenizer_from_dict(extras["tokenizer"]) if extras else self._trained()
+        self.tokenizer: Tokenizer = (
+            tokenizer_from_dict(extras["tokenizer"]) if extras else self._trained()
+        )
         self._decoder: Decoder | None = None
 
     def _trained(self) -> Tokenizer:

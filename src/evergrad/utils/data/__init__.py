@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from evergrad.keywords import suggest_keywords
 from evergrad.lazy import known_names
 from evergrad.utils.data._utils.worker import WorkerInfo
 from evergrad.utils.data.dataloader import (
@@ -52,6 +53,8 @@ __all__ = [
     "get_worker_info",
     "random_split",
 ]
+
+suggest_keywords(DataLoader)
 
 if not TYPE_CHECKING:
     __getattr__ = known_names(__name__)

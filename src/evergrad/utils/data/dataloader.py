@@ -51,6 +51,12 @@ class DataLoader(Generic[T_co]):
     The arguments are PyTorch's, and so are the order and the numbers drawn for a seed. Beyond
     PyTorch, :meth:`state_dict` tells where a loader stands within an epoch, and
     :meth:`load_state_dict` lets another one go on from there.
+
+    >>> data = TensorDataset(eg.arange(4), eg.arange(4) * 10)
+    >>> for x, y in DataLoader(data, batch_size=3):
+    ...     print(x, y)
+    tensor([0, 1, 2]) tensor([ 0, 10, 20])
+    tensor([3]) tensor([30])
     """
 
     dataset: Any
@@ -135,6 +141,7 @@ class DataLoader(Generic[T_co]):
 
     @property
     def multiprocessing_context(self) -> Any:
+        """How workers are started: a context of ``multiprocessing``, or ``None``."""
         return self._multiprocessing_context
 
     @multiprocessing_context.setter

@@ -27,6 +27,15 @@ class Dataset(Generic[T_co]):
     A subclass defines ``__getitem__`` and, if a sampler is to count the examples, ``__len__``. It
     may define ``__getitems__``, which takes the list of indices of a batch and gives the list of
     examples, where that is quicker than one at a time.
+
+    >>> class Squares(Dataset):
+    ...     def __len__(self):
+    ...         return 3
+    ...
+    ...     def __getitem__(self, index):
+    ...         return index**2
+    >>> list(DataLoader(Squares(), batch_size=3))
+    [tensor([0, 1, 4])]
     """
 
     def __getitem__(self, index: Any) -> T_co:
@@ -41,6 +50,12 @@ class IterableDataset(Dataset[T_co], Iterable[T_co], ABC):
 
     With several workers each of them iterates over a copy of the whole data set;
     :func:`get_worker_info` tells a copy which part is its own.
+
+    >>> class Lines(IterableDataset):
+    ...     def __iter__(self):
+    ...         return iter([1, 2, 3])
+    >>> list(DataLoader(Lines(), batch_size=2))
+    [tensor([1, 2]), tensor([3])]
     """
 
     @abstractmethod
@@ -51,7 +66,15 @@ class IterableDataset(Dataset[T_co], Iterable[T_co], ABC):
 
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
-    """The rows of tensors that have equally many: example ``i`` is ``(a[i], b[i], ...)``."""
+    """The rows of tensors that have equally many: example ``i`` is ``(a[i], b[i], ...)``.
+
+    Args:
+        tensors: of equal first extents
+
+    >>> data = TensorDataset(eg.arange(4), eg.arange(4) * 10)
+    >>> len(data), data[2]
+    (4, (tensor(2), tensor(20)))
+    """
 
     tensors: tuple[Tensor, ...]
 
@@ -68,7 +91,15 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
 
 class StackDataset(Dataset[Any]):
-    """Data sets side by side: example ``i`` is the tuple, or the dict, of their examples ``i``."""
+    """Data sets side by side: example ``i`` is the tuple, or the dict, of their examples ``i``.
+
+    Args:
+        args: data sets, for tuples; or
+        kwargs: data sets by name, for dicts
+
+    >>> StackDataset(image=[1, 2], label=[3, 4])[1]
+    {'image': 2, 'label': 4}
+    """
 
     datasets: tuple[Any, ...] | dict[str, Any]
 
@@ -122,7 +153,15 @@ def _examples(dataset: Any, indices: list[Any]) -> list[Any]:
 
 
 class ConcatDataset(Dataset[T_co]):
-    """Data sets one behind the other."""
+    """Data sets one behind the other.
+
+    Args:
+        datasets: data sets with a length
+
+    >>> both = ConcatDataset([[1, 2], [3]])
+    >>> len(both), both[2]
+    (3, 3)
+    """
 
     datasets: list[Any]
     cumulative_sizes: list[int]
@@ -164,7 +203,17 @@ class ConcatDataset(Dataset[T_co]):
 
 
 class ChainDataset(IterableDataset[Any]):
-    """Iterable data sets one behind the other."""
+    """Iterable data sets one behind the other.
+
+    Args:
+        datasets: iterable data sets
+
+    >>> class Count(IterableDataset):
+    ...     def __iter__(self):
+    ...         return iter(range(2))
+    >>> list(ChainDataset([Count(), Count()]))
+    [0, 1, 0, 1]
+    """
 
     def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
         self.datasets = datasets
@@ -184,7 +233,15 @@ class ChainDataset(IterableDataset[Any]):
 
 
 class Subset(Dataset[T_co]):
-    """The examples of a data set that stand at some indices."""
+    """The examples of a data set that stand at some indices.
+
+    Args:
+        dataset: the data set
+        indices: which of its examples
+
+    >>> list(Subset([10, 20, 30], [2, 0]))
+    [30, 10]
+    """
 
     dataset: Dataset[T_co]
     indices: Sequence[int]
@@ -213,6 +270,15 @@ def random_split(
     """Cut a data set at random into parts of the given lengths, or fractions that add up to 1.
 
     With fractions, examples that rounding down leaves over go to the parts in turn.
+
+    Args:
+        dataset: the data set
+        lengths: of the parts, or fractions
+        generator: the source of random numbers; default the global one
+
+    >>> train, test = random_split(range(10), [0.8, 0.2])
+    >>> len(train), len(test)
+    (8, 2)
     """
     total = len(dataset)  # type: ignore[arg-type]
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:

@@ -23,6 +23,17 @@ class DistributedSampler(Sampler[T_co]):
     Where the examples do not divide evenly, the first ones are given again, or with ``drop_last``
     the last ones are left out. The order depends on ``seed`` and on the epoch alone: call
     :meth:`set_epoch` before each epoch, or all epochs have the same order.
+
+    Args:
+        dataset: its length counts
+        num_replicas: number of processes; default those of the process group
+        rank: the number of this one; default that in the process group
+        shuffle: default ``True``; the order follows from ``seed`` and ``set_epoch``
+        seed: default 0
+        drop_last: leave out examples that would not be spread evenly; default ``False``
+
+    >>> list(DistributedSampler(range(5), num_replicas=2, rank=1, shuffle=False))
+    [1, 3, 0]
     """
 
     def __init__(
@@ -45,10 +56,10 @@ class DistributedSampler(Sampler[T_co]):
         self.dataset = dataset
         self.num_replicas = num_replicas
         self.rank = rank
-        self.epoch = 0
+        self.epoch: int = 0
         self.drop_last = drop_last
         self.num_samples: int = _share(len(dataset), num_replicas, drop_last)
-        self.total_size = self.num_samples * num_replicas
+        self.total_size: int = self.num_samples * num_replicas
         self.shuffle = shuffle
         self.seed = seed
 

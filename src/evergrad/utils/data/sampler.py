@@ -31,14 +31,32 @@ def check_positive_integer(name: str, value: Any) -> None:
 
 
 class Sampler(Generic[T_co]):
-    """Gives indices, or lists of indices, by ``__iter__``; ``__len__`` is welcome."""
+    """Gives indices, or lists of indices, by ``__iter__``; ``__len__`` is welcome.
+
+    >>> class Backwards(Sampler):
+    ...     def __init__(self, data):
+    ...         self.data = data
+    ...
+    ...     def __iter__(self):
+    ...         return reversed(range(len(self.data)))
+    >>> data = [10, 20, 30]
+    >>> list(DataLoader(data, batch_size=3, sampler=Backwards(data)))
+    [tensor([30, 20, 10])]
+    """
 
     def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError
 
 
 class SequentialSampler(Sampler[int]):
-    """From the first example to the last."""
+    """From the first example to the last.
+
+    Args:
+        data_source: its length counts
+
+    >>> list(SequentialSampler(range(3)))
+    [0, 1, 2]
+    """
 
     data_source: Sized
 
@@ -56,6 +74,15 @@ class RandomSampler(Sampler[int]):
     """A random order: each example once, or ``num_samples`` draws with ``replacement``.
 
     Without a ``generator`` each pass draws the seed of its own from the default generator.
+
+    Args:
+        data_source: its length counts
+        replacement: whether to draw each anew; default ``False``
+        num_samples: how many; default the length
+        generator: the source of random numbers; default seeded by the global one
+
+    >>> sorted(RandomSampler(range(4)))
+    [0, 1, 2, 3]
     """
 
     data_source: Sized
@@ -80,6 +107,7 @@ class RandomSampler(Sampler[int]):
 
     @property
     def num_samples(self) -> int:
+        """How many indices are drawn."""
         # The size of a data set may change while a sampler is in use.
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
@@ -112,7 +140,15 @@ def _permutations(size: int, count: int, generator: Generator) -> Iterator[int]:
 
 
 class SubsetRandomSampler(Sampler[int]):
-    """The given indices in random order."""
+    """The given indices in random order.
+
+    Args:
+        indices: what is drawn from
+        generator: the source of random numbers; default the global one
+
+    >>> sorted(SubsetRandomSampler([3, 5, 7]))
+    [3, 5, 7]
+    """
 
     indices: Sequence[int]
 
@@ -129,7 +165,17 @@ class SubsetRandomSampler(Sampler[int]):
 
 
 class WeightedRandomSampler(Sampler[int]):
-    """Indices drawn with probabilities in proportion to ``weights``, which need not add up to 1."""
+    """Indices drawn with probabilities in proportion to ``weights``, which need not add up to 1.
+
+    Args:
+        weights: one for each index
+        num_samples: how many are drawn
+        replacement: whether an index may come again; default ``True``
+        generator: the source of random numbers; default the global one
+
+    >>> list(WeightedRandomSampler([0.0, 1.0], 3))
+    [1, 1, 1]
+    """
 
     weights: evergrad.Tensor
     num_samples: int

@@ -171,10 +171,10 @@ def _sparse(name: str, kind: Any) -> Callable[..., Tensor]:
     return make
 
 
-SparseFloatTensor = _sparse("FloatTensor", evergrad.float32)
-SparseDoubleTensor = _sparse("DoubleTensor", evergrad.float64)
-SparseHalfTensor = _sparse("HalfTensor", evergrad.float16)
-SparseLongTensor = _sparse("LongTensor", evergrad.int64)
+SparseFloatTensor: Callable[..., Tensor] = _sparse("FloatTensor", evergrad.float32)
+SparseDoubleTensor: Callable[..., Tensor] = _sparse("DoubleTensor", evergrad.float64)
+SparseHalfTensor: Callable[..., Tensor] = _sparse("HalfTensor", evergrad.float16)
+SparseLongTensor: Callable[..., Tensor] = _sparse("LongTensor", evergrad.int64)
 
 
 def swap_tensors(t1: Tensor, t2: Tensor) -> None:

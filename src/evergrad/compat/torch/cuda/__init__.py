@@ -78,10 +78,10 @@ def _no_bytes(name: str) -> Callable[..., int]:
     return answer
 
 
-memory_allocated = _no_bytes("memory_allocated")
-max_memory_allocated = _no_bytes("max_memory_allocated")
-memory_reserved = _no_bytes("memory_reserved")
-max_memory_reserved = _no_bytes("max_memory_reserved")
+memory_allocated: Callable[..., int] = _no_bytes("memory_allocated")
+max_memory_allocated: Callable[..., int] = _no_bytes("max_memory_allocated")
+memory_reserved: Callable[..., int] = _no_bytes("memory_reserved")
+max_memory_reserved: Callable[..., int] = _no_bytes("max_memory_reserved")
 
 
 # -- what needs a device ------------------------------------------------------------------------

@@ -33,7 +33,7 @@ class GraphModule(Module):
         super().__init__()
         self.__dict__["_class_name"] = class_name
         if isinstance(root, Module):
-            self.training = root.training
+            self.training: bool = root.training
         for node in graph.nodes:
             if node.op not in ("call_module", "get_attr"):
                 continue

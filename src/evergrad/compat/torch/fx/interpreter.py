@@ -20,7 +20,9 @@ class Interpreter:
         self, module: Any, garbage_collect_values: bool = True, graph: Graph | None = None
     ) -> None:
         self.module = module
-        self.submodules = dict(module.named_modules()) if isinstance(module, Module) else {}
+        self.submodules: dict[str, Module] = (
+            dict(module.named_modules()) if isinstance(module, Module) else {}
+        )
         self.graph: Graph = graph if graph is not None else module.graph
         self.env: dict[Node, Any] = {}
         self._arguments: list[Any] = []

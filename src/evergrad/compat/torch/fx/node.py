@@ -34,6 +34,11 @@ def map_arg(a: Any, fn: Callable[[Node], Any]) -> Any:
 class Node:
     """One step: a placeholder, a parameter, a call of a function, method or module, the output."""
 
+    target: Target
+    op: str
+    name: str
+    graph: Graph
+
     def __init__(
         self, graph: Graph, name: str, op: str, target: Target, args: tuple[Any, ...],
         kwargs: dict[str, Any], type_expr: Any = None,

@@ -18,7 +18,9 @@ class Proxy:
 
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
         self.node = node
-        self.tracer = tracer if tracer is not None else GraphAppendingTracer(node.graph)
+        self.tracer: TracerBase | GraphAppendingTracer = (
+            tracer if tracer is not None else GraphAppendingTracer(node.graph)
+        )
 
     def __repr__(self) -> str:
         return f"Proxy({self.node.name})"
@@ -59,6 +61,10 @@ class Proxy:
 
 class Attribute(Proxy):
     """``x.name``: a step once it is used, or a method once it is called."""
+
+    tracer: TracerBase | GraphAppendingTracer
+    attr: str
+    root: Proxy
 
     def __init__(self, root: Proxy, attr: str) -> None:
         self.root, self.attr, self.tracer = root, attr, root.tracer

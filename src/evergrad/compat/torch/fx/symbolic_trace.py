@@ -44,7 +44,7 @@ class Tracer(TracerBase):
         self, autowrap_modules: Any = (), autowrap_functions: Any = (),
         param_shapes_constant: bool = False,
     ) -> None:  # fmt: skip
-        self.graph = Graph()
+        self.graph: Graph = Graph()
         self.root: Any = None
         self.scope: Any = None
         self.param_shapes_constant = param_shapes_constant

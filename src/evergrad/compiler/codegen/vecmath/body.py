@@ -29,7 +29,7 @@ class Body:
         helpers: Definitions | None = None,
     ) -> None:
         self.type = type
-        self.integer = _BITS[type]
+        self.integer: str = _BITS[type]
         self.truth = "i1"
         self.lines: list[str] = [] if lines is None else lines
         self.helpers: Definitions = {} if helpers is None else helpers

@@ -26,6 +26,11 @@ EXP_LEAST = -87.33654
 class Format:
     """Constants of a width of floats."""
 
+    most: float
+    least: float
+    log_2_low: float
+    log_2_high: float
+
     def __init__(
         self,
         magic: float,
@@ -59,15 +64,17 @@ def format_of(b: Body) -> Format:
 class Reduced:
     """Range reduction: ``x = n log(2) + r`` with an integer ``n``, for ``x`` of at most 2**20."""
 
+    format: Format
+
     def __init__(self, b: Body, x: str) -> None:
         self.b = b
         self.format = f = format_of(b)
         moved = b.fma(x, b.hex(LOG_2_E), b.hex(f.magic))
         n = b.sub(moved, b.hex(f.magic))
         r = b.fma(n, b.hex(-f.log_2_high), x)
-        self.r = b.fma(n, b.hex(-f.log_2_low), r)
+        self.r: str = b.fma(n, b.hex(-f.log_2_low), r)
         # n in the exponent bits of a float: the bits of the magic number are shifted out.
-        self.exponent = b.op(f"shl {b.integer} {b.bits(moved)}, {f.mantissa_bits}")
+        self.exponent: str = b.op(f"shl {b.integer} {b.bits(moved)}, {f.mantissa_bits}")
 
     @cached_property
     def quotient(self) -> str:

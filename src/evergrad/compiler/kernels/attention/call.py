@@ -47,6 +47,13 @@ def contiguous_rows(lowering: Lowering, var: Var) -> BufferView:
 class Call:
     """The widths of an equation, and the numbers and the scratch memory of its kernel."""
 
+    value_transposed: int
+    transposed: int
+    value_row: int
+    row: int
+    value_width: int
+    width: int
+
     def __init__(self, lowering: Lowering, width: int, value_width: int) -> None:
         self.lowering = lowering
         self.width, self.value_width = width, value_width

@@ -121,6 +121,10 @@ def diagonal_keys() -> int:
 class KernelWriter(FunctionBuilder):
     """The builder of both kernels: arguments, indices in the batch, score steps, and dropout."""
 
+    drawn_row: str
+    keys_count: str
+    length: str
+
     def __init__(
         self, steps: tuple[ScoreStep, ...], dropout: str, reads: tuple[str, ...],
         writes: tuple[str, ...], numbers: tuple[str, ...], items: Items,
@@ -129,12 +133,14 @@ class KernelWriter(FunctionBuilder):
         self.tags: list[str] = []
         self.items = items
         self.steps = steps
-        self.masks = [n for n, step in enumerate(steps) if step.kind in ("keep", "drop", "add")]
+        self.masks: list[int] = [
+            n for n, step in enumerate(steps) if step.kind in ("keep", "drop", "add")
+        ]
         mask_numbers = [f"m{n}_{w}" for n in self.masks for w in ("0", "1", "2", "g", "key")]
         scales = [f"scale{n}" for n, step in enumerate(steps) if step.kind == "scale"]
         fills = [f"fill{n}" for n, step in enumerate(steps) if step.finite]
         self.dropout = dropout
-        self.pointers = (
+        self.pointers: tuple[str, ...] = (
             *reads,
             *items.reads,
             *(f"m{n}" for n in self.masks),
@@ -142,7 +148,7 @@ class KernelWriter(FunctionBuilder):
             *writes,
             *items.writes,
         )
-        self.numbers = (
+        self.numbers: tuple[str, ...] = (
             *_EXTENTS,
             *items.numbers,
             *numbers,
@@ -155,11 +161,11 @@ class KernelWriter(FunctionBuilder):
             kind = "ptr" if place < len(self.pointers) else "i64"
             address = self.op(f"getelementptr i64, ptr %args, i64 {place}")
             self.do(f"%{name} = load {kind}, ptr {address}")
-        self.scale = {n: self.as_vector(f"%{n}") for n in scales}
-        self.fill = {n: self.as_vector(f"%{n}") for n in fills}
-        self.drop = "" if dropout == KEPT else self.as_vector("%drop")
-        self.causal = any(step.kind == "causal" for step in steps)
-        self.on_diagonal = False
+        self.scale: dict[str, str] = {n: self.as_vector(f"%{n}") for n in scales}
+        self.fill: dict[str, str] = {n: self.as_vector(f"%{n}") for n in fills}
+        self.drop: str = "" if dropout == KEPT else self.as_vector("%drop")
+        self.causal: bool = any(step.kind == "causal" for step in steps)
+        self.on_diagonal: bool = False
 
     def loop_tag(self) -> str:
         """Metadata that disables unrolling: it gains nothing, and takes long to compile."""
@@ -174,7 +180,7 @@ class KernelWriter(FunctionBuilder):
 
     def align_scratch(self) -> None:
         raw = self.op("ptrtoint ptr %scratch to i64")
-        self.base = self.at("%scratch", self.op(f"and i64 {self.sub(0, raw)}, {LINE - 1}"))
+        self.base: str = self.at("%scratch", self.op(f"and i64 {self.sub(0, raw)}, {LINE - 1}"))
 
     def scratch(self, name: str) -> str:
         return self.at(self.base, f"%{name}")
@@ -205,7 +211,7 @@ class KernelWriter(FunctionBuilder):
         return self.at(self.shared(name, head), self.mul(head.group, f"%{name}_g"))
 
     def locate_masks(self, head: Head, query: str) -> None:
-        self.mask_at = {}
+        self.mask_at: dict[int, str] = {}
         for n in self.masks:
             start = self.own(f"m{n}", head)
             if self.steps[n].spread:
@@ -263,7 +269,7 @@ class KernelWriter(FunctionBuilder):
                 f"udiv i64 {self.add(self.length, ROWS_OF_A_WORD - 1)}, {ROWS_OF_A_WORD}"
             )
             word = self.add(self.mul(number, words), self.op(f"udiv i64 {query}, {ROWS_OF_A_WORD}"))
-            self.drawn = self.at("%bits", self.mul(self.mul(word, self.keys_count), 4))
+            self.drawn: str = self.at("%bits", self.mul(self.mul(word, self.keys_count), 4))
         elif self.dropout == COUNTED:
             first, self.drawn_row = self.items.stream(self, number, head.extents)
             self.drawn = self.add(first, self.mul(query, self.drawn_row))
@@ -271,8 +277,8 @@ class KernelWriter(FunctionBuilder):
     def dropout_of_keys(self, first: str, count: str, vectors: str) -> None:
         """Locate the bits of a key block, or compute them."""
         if self.dropout == BITS:
-            self.key_bits = self.at(self.drawn, self.mul(first, 4))
-            self.key_bits_row = self.mul(self.keys_count, 4)
+            self.key_bits: str = self.at(self.drawn, self.mul(first, 4))
+            self.key_bits_row: str = self.mul(self.keys_count, 4)
         elif self.dropout == COUNTED:
             self.key_bits = self.scratch("at_bits")
             self.key_bits_row = str(_BITS_ROW)

@@ -78,7 +78,7 @@ class InnerFunction(KernelBuilder):
 
     def __init__(self, tile: Tile) -> None:
         Code.__init__(self)
-        self.vector = tile.vector
+        self.vector: Vector = tile.vector
 
 
 class Function(NamedTuple):

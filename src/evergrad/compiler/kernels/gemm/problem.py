@@ -15,8 +15,8 @@ class Matrix:
     __slots__ = ("leading", "transposed")
 
     def __init__(self, transposed: bool, leading: int) -> None:
-        self.transposed = transposed
-        self.leading = leading
+        self.transposed: bool = transposed
+        self.leading: int = leading
 
     @property
     def strides(self) -> tuple[int, int]:
@@ -57,13 +57,18 @@ class Batch(NamedTuple):
 class Product:
     """``C = A B`` with shapes and strides in bytes; batches are broadcast."""
 
+    b: Matrix | None
+    a: Matrix | None
+    k: Any
+    m: Any
+
     def __init__(self, a: Any, b: Any, batch: tuple[int, ...]) -> None:
         self.m, self.k = a.shape[-2:]
-        self.n = b.shape[-1]
+        self.n: Any = b.shape[-1]
         self.batch = batch
         self.a, self.b = as_matrix(a), as_matrix(b)
-        self.a_strides = _batch_strides(a, batch)
-        self.b_strides = _batch_strides(b, batch)
+        self.a_strides: list[int] = _batch_strides(a, batch)
+        self.b_strides: list[int] = _batch_strides(b, batch)
 
     @property
     def items(self) -> int:

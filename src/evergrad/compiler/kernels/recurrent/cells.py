@@ -28,7 +28,7 @@ class CellBuilder(KernelBuilder):
         Code.__init__(self)
         self.vector = vector
         self.arrays = arrays
-        self.index = ""
+        self.index: str = ""
 
     # -- memory ---------------------------------------------------------------------------------
 

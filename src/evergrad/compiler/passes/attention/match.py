@@ -54,12 +54,18 @@ class Backward:
 class Attention:
     """One attention of a graph, matched from its last product backwards."""
 
+    q: Any
+    k_transposed: Any
+    empty_is_zero: bool
+    v: Any
+    weights: Any
+
     def __init__(self, facts: Facts, result: Equation) -> None:
         self.facts = facts
         self.result = result
-        self.match = Match(facts)
+        self.match: Match = Match(facts)
         self.weights, self.v = result.args
-        self.groups = 1
+        self.groups: int = 1
         self.steps: list[tuple[str, float]] = []
         self.masks: list[Var] = []
         # The derivative of each op on the scores: systems from `d` to `next`.
@@ -82,7 +88,7 @@ class Attention:
     def find_softmax(self) -> bool:
         p = self.weights
         shared = self.facts.made_by(p, RESHAPE)
-        self.is_shared = shared is not None
+        self.is_shared: bool = shared is not None
         if shared is not None:
             p = shared.args[0]
             self.match.region.append(shared)
@@ -90,7 +96,7 @@ class Attention:
         after_dropout = self.before_cast(p)
         dropped = self.before_dropout(after_dropout)
         before_dropout = self.before_cast(dropped)
-        self.is_cast = after_dropout is not p, before_dropout is not dropped
+        self.is_cast: tuple[bool, bool] = after_dropout is not p, before_dropout is not dropped
         p = before_dropout
         for system, back, empty_is_zero in SOFTMAXES:
             tried = self.match.copy()

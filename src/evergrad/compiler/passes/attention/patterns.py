@@ -67,9 +67,9 @@ class Facts:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.maker = {out: eqn for eqn in graph.equations for out in eqn.outs}
-        self.position = {id(eqn): n for n, eqn in enumerate(graph.equations)}
-        self.outputs = {o for o in graph.outputs if isinstance(o, Var)}
+        self.maker: dict[Var, Equation] = {out: eqn for eqn in graph.equations for out in eqn.outs}
+        self.position: dict[int, int] = {id(eqn): n for n, eqn in enumerate(graph.equations)}
+        self.outputs: set[Var] = {o for o in graph.outputs if isinstance(o, Var)}
         self.uses: dict[Var, list[Equation]] = {}
         for eqn in graph.equations:
             for arg in eqn.args:

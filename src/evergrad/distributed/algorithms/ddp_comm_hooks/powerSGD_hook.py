@@ -48,7 +48,7 @@ class PowerSGDState:
         self.warm_start = warm_start
         self.orthogonalization_epsilon = orthogonalization_epsilon
         self.random_seed = random_seed
-        self.iter = 0
+        self.iter: int = 0
         self.errors: dict[int, Tensor] = {}
         self.factors: dict[tuple[int, int], Tensor] = {}
 

@@ -181,10 +181,12 @@ def named_size(name: str, size: tuple[Any, ...], named: dict[str, Any]) -> Shape
     return as_shape(size)
 
 
-zeros = late_bound(_constant_function("zeros", 0, "Zero everywhere."))
-ones = _constant_function("ones", 1, "One everywhere.")
+zeros: TensorFunction = late_bound(_constant_function("zeros", 0, "Zero everywhere."))
+ones: TensorFunction = _constant_function("ones", 1, "One everywhere.")
 # Uninitialised memory shows what was there before; zeros cost little and hide nothing.
-empty = _constant_function("empty", 0, "A tensor to be filled (evergrad fills it with zeros).")
+empty: TensorFunction = _constant_function(
+    "empty", 0, "A tensor to be filled (evergrad fills it with zeros)."
+)
 
 
 def _like(name: str, value: float, doc: str) -> TensorFunction:
@@ -203,9 +205,11 @@ def _like(name: str, value: float, doc: str) -> TensorFunction:
     return expose(method=False, out=False)(placed(function, like=True))
 
 
-zeros_like = late_bound(_like("zeros_like", 0, "Zeros of the same shape and type."))
-ones_like = _like("ones_like", 1, "Ones of the same shape and type.")
-empty_like = _like("empty_like", 0, "A tensor of the same shape and type, to be filled.")
+zeros_like: TensorFunction = late_bound(_like("zeros_like", 0, "Zeros of the same shape and type."))
+ones_like: TensorFunction = _like("ones_like", 1, "Ones of the same shape and type.")
+empty_like: TensorFunction = _like(
+    "empty_like", 0, "A tensor of the same shape and type, to be filled."
+)
 
 
 @expose(method=False, out=False)
@@ -262,7 +266,19 @@ def empty_permuted(
     size: Any, physical_layout: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A tensor to be filled whose dimensions are in memory in the order ``physical_layout``."""
+    """A tensor to be filled whose dimensions are in memory in the order ``physical_layout``.
+
+    Args:
+        size: the shape
+        physical_layout: the dimensions from the outermost in memory to the innermost
+        dtype: element type; default the default type of floats
+        device: only the CPU
+        layout, pin_memory: accepted
+        requires_grad: default ``False``
+
+    >>> eg.empty_permuted((2, 3), (1, 0)).stride()
+    (1, 2)
+    """
     shape, order = as_shape((size,)), as_shape((physical_layout,))
     if len(order) != len(shape):
         raise RuntimeError(

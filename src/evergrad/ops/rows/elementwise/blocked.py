@@ -137,7 +137,7 @@ def log1p(x: Any, **out: Any) -> Any:
     return log1p_complex(x, **out) if x.dtype.kind == "c" else _log1p_real(x, **out)
 
 
-expm1 = _by_precision(expm1_single, np.expm1)
+expm1: Callable[..., Any] = _by_precision(expm1_single, np.expm1)
 _log1p_real = _by_precision(log1p_single, np.log1p)
 
 

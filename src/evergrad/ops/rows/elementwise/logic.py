@@ -22,7 +22,7 @@ from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor, detached
 from evergrad.ops.rows.creation.constants import ones_like
 from evergrad.ops.rows.movement.complex_parts import imag
-from evergrad.ops.surface.public import NUMBERS, expose, expose_op, operator, row_of
+from evergrad.ops.surface.public import NUMBERS, TensorFunction, expose, expose_op, operator, row_of
 
 
 def _integral(d: dtype) -> bool:
@@ -39,13 +39,15 @@ def _as_bool(d: dtype) -> dtype:
 
 def question(
     name: str, function: Callable[..., Any], *aliases: str, inplace: bool = False, **options: Any
-) -> Any:
+) -> TensorFunction:
     """A row of one argument with boolean results, public as function and method."""
     op = elementwise(name, function, NONDIFFERENTIABLE, result=_as_bool, **options)
     return expose_op(op, (name, *aliases), inplace=inplace, params=("input",))
 
 
-def relation(name: str, function: Callable[..., Any], *aliases: str, **options: Any) -> Any:
+def relation(
+    name: str, function: Callable[..., Any], *aliases: str, **options: Any
+) -> TensorFunction:
     """A row of two arguments with boolean results, public in all forms."""
     op = elementwise(name, function, NONDIFFERENTIABLE, result=_as_bool, **options)
     return expose_op(op, (name, *aliases), inplace=True, params=("input", "other"))

@@ -119,7 +119,19 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
 @expose(method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
-    """The factor, or NaN, and the order of the first leading minor that is not positive (or 0)."""
+    """The factor, or NaN, and the order of the first leading minor that is not positive (or 0).
+
+    Args:
+        input: symmetric or Hermitian matrices (*, n, n)
+        upper: give the upper factor; default ``False``
+        check_errors: raise for a failure in place of reporting it; default ``False``
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> L, info = eg.linalg.cholesky_ex(A)
+    >>> eg.allclose(L @ L.T, A), info
+    (True, tensor(0, dtype=evergrad.int32))
+    """
     check_square("linalg.cholesky", input)
     found = bind(CHOLESKY, input, is_upper=bool(upper), check=bool(check_errors))
     return return_types.linalg_cholesky_ex(*found)
@@ -128,7 +140,20 @@ def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = Fals
 @expose()
 @autocast_policy(AutocastPolicy.FLOAT32)
 def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
-    """The solution of ``A X = input``, given the Cholesky factor ``input2`` of ``A``."""
+    """The solution of ``A X = input``, given the Cholesky factor ``input2`` of ``A``.
+
+    Args:
+        input: right-hand sides (*, n, k)
+        input2: the factor (*, n, n)
+        upper: whether it is the upper one; default ``False``
+        out: where to write the result
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> L = eg.linalg.cholesky(A)
+    >>> x = eg.cholesky_solve(eg.ones(2, 1), L)
+    >>> eg.allclose(A @ x, eg.ones(2, 1), atol=1e-6)
+    True
+    """
     for name, x in (("b", input), ("u", input2)):
         if x.ndim < 2:
             raise RuntimeError(
@@ -177,7 +202,18 @@ CHOLESKY_INVERSE = opaque(
 @expose()
 @autocast_policy(AutocastPolicy.FLOAT32)
 def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
-    """The inverse of ``A``, given its Cholesky factor."""
+    """The inverse of ``A``, given its Cholesky factor.
+
+    Args:
+        input: the factor (*, n, n)
+        upper: whether it is the upper one; default ``False``
+        out: where to write the result
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> L = eg.linalg.cholesky(A)
+    >>> eg.allclose(eg.cholesky_inverse(L) @ A, eg.eye(2), atol=1e-6)
+    True
+    """
     check_square("cholesky_inverse", input)
     factor = adjoint(input) if upper else input
     return bind(CHOLESKY_INVERSE, factor)  # type: ignore[no-any-return]
@@ -264,7 +300,20 @@ def _linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
 @expose()
 @autocast_policy(AutocastPolicy.FLOAT32)
 def qr(input: Tensor, some: bool = True) -> Any:
-    """Orthonormal columns times an upper triangle; a full basis without ``some``."""
+    """Orthonormal columns times an upper triangle; a full basis without ``some``.
+
+    Args:
+        input: matrices (*, m, n)
+        some: as many columns as needed; default ``True``
+        out: where to write the result
+
+    The older name of :func:`linalg.qr`.
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> Q, R = eg.qr(A)
+    >>> eg.allclose(Q @ R, A, atol=1e-6)
+    True
+    """
     return return_types.qr(*_linalg_qr(input, "reduced" if some else "complete"))
 
 
@@ -284,7 +333,17 @@ GEQRF = opaque("geqrf", spectral.geqrf, _geqrf_type, NONDIFFERENTIABLE, batch=ba
 @expose()
 @autocast_policy(AutocastPolicy.FLOAT32)
 def geqrf(input: Tensor) -> Any:
-    """QR as LAPACK leaves it: R, below it the reflection vectors, and their factors."""
+    """QR as LAPACK leaves it: R, below it the reflection vectors, and their factors.
+
+    Args:
+        input: matrices (*, m, n)
+        out: where to write the result
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> a, tau = eg.geqrf(A)
+    >>> a.shape, tau.shape
+    (evergrad.Size([2, 2]), evergrad.Size([2]))
+    """
     check_matrix("geqrf", input)
     return return_types.geqrf(*bind(GEQRF, input))
 
@@ -362,7 +421,19 @@ ORMQR = opaque(
 @expose(method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def householder_product(input: Tensor, tau: Tensor) -> Tensor:
-    """The first columns of the product of reflections whose vectors stand below a diagonal."""
+    """The first columns of the product of reflections whose vectors stand below a diagonal.
+
+    Args:
+        input: (*, m, n) with n <= m, vectors below the diagonal, as ``geqrf`` gives them
+        tau: (*, k) factors of the reflections
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> a, tau = eg.geqrf(A)
+    >>> Q = eg.linalg.householder_product(a, tau)
+    >>> eg.allclose(Q.T @ Q, eg.eye(2), atol=1e-6)
+    True
+    """
     name = "linalg.householder_product"
     check_rank(name, input, "input")
     check_floating(name, input)
@@ -382,7 +453,17 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:
 @expose()
 @autocast_policy(AutocastPolicy.FLOAT32)
 def orgqr(input: Tensor, input2: Tensor) -> Tensor:
-    """``linalg.householder_product`` under LAPACK's name."""
+    """``linalg.householder_product`` under LAPACK's name.
+
+    Args:
+        input, input2: what :func:`geqrf` gave
+        out: where to write the result
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> Q = eg.orgqr(*eg.geqrf(A))
+    >>> eg.allclose(Q.T @ Q, eg.eye(2), atol=1e-6)
+    True
+    """
     return householder_product(input, input2)
 
 
@@ -391,7 +472,20 @@ def orgqr(input: Tensor, input2: Tensor) -> Tensor:
 def ormqr(
     input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False
 ) -> Tensor:
-    """``input3`` times the whole Q of a QR factorization in the form ``geqrf`` leaves it."""
+    """``input3`` times the whole Q of a QR factorization in the form ``geqrf`` leaves it.
+
+    Args:
+        input, input2: what :func:`geqrf` gave
+        input3: the other factor (*, m, k)
+        left: Q on the left (default) or on the right
+        transpose: Q transposed; default ``False``
+        out: where to write the result
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> a, tau = eg.geqrf(A)
+    >>> eg.allclose(eg.ormqr(a, tau, eg.eye(2)), eg.orgqr(a, tau), atol=1e-6)
+    True
+    """
     if input.ndim < 2 or input3.ndim < 2:
         raise RuntimeError("torch.ormqr: input must have at least 2 dimensions.")
     if input2.ndim and input2.shape[-1] != min(input3.shape[-2 if left else -1], input.shape[-1]):

@@ -110,7 +110,19 @@ LDL_SOLVE = opaque(
 @expose(method=False, into=LINALG)
 def ldl_factor_ex(input: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
     """``L`` and ``D`` of ``A = P L D L^T P^T`` in one matrix, the row exchanges, and where ``D``
-    first has a zero (0 if nowhere)."""
+    first has a zero (0 if nowhere).
+
+    Args:
+        input: symmetric matrices (*, n, n)
+        hermitian: whether complex ones are Hermitian; default ``False``
+        check_errors: raise for a failure in place of reporting it; default ``False``
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> LD, pivots, info = eg.linalg.ldl_factor_ex(A)
+    >>> info
+    tensor(0, dtype=evergrad.int32)
+    """
     check_square("torch.linalg.ldl_factor_ex", input)
     found = bind(LDL_FACTOR, input, hermitian=bool(hermitian), check=bool(check_errors))
     return return_types.linalg_ldl_factor_ex(*found)
@@ -118,14 +130,39 @@ def ldl_factor_ex(input: Tensor, *, hermitian: bool = False, check_errors: bool 
 
 @expose(method=False, into=LINALG)
 def ldl_factor(input: Tensor, *, hermitian: bool = False) -> Any:
-    """``L`` and ``D`` of ``A = P L D L^T P^T`` in one matrix, and the row exchanges."""
+    """``L`` and ``D`` of ``A = P L D L^T P^T`` in one matrix, and the row exchanges.
+
+    Args:
+        input: symmetric matrices (*, n, n)
+        hermitian: whether complex ones are Hermitian; default ``False``
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> LD, pivots = eg.linalg.ldl_factor(A)
+    >>> eg.linalg.ldl_solve(LD, pivots, eg.tensor([[6.0], [5.0]]))
+    tensor([[1.],
+            [1.]])
+    """
     factors, pivots, _ = ldl_factor_ex(input, hermitian=hermitian, check_errors=True)
     return return_types.linalg_ldl_factor(factors, pivots)
 
 
 @expose(method=False, into=LINALG)
 def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
-    """The ``X`` with ``A X = B``, for ``A`` given by what ``ldl_factor`` made of it."""
+    """The ``X`` with ``A X = B``, for ``A`` given by what ``ldl_factor`` made of it.
+
+    Args:
+        LD, pivots: what :func:`ldl_factor` gave
+        B: right-hand sides (*, n, k)
+        hermitian: as for the factorization; default ``False``
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> LD, pivots = eg.linalg.ldl_factor(A)
+    >>> eg.linalg.ldl_solve(LD, pivots, eg.tensor([[6.0], [5.0]]))
+    tensor([[1.],
+            [1.]])
+    """
     check_square("torch.linalg.ldl_solve", LD, "LD")
     if B.ndim < 2:
         raise RuntimeError(

@@ -28,7 +28,18 @@ def svd_lowrank(
     A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The ``q`` largest singular values of ``A`` (less ``M``) with their vectors, as ``U``, ``S``
-    and ``V``: exact if the rank is at most ``q``, else nearly so."""
+    and ``V``: exact if the rank is at most ``q``, else nearly so.
+
+    Args:
+        A: matrices (*, m, n)
+        q: how many; default 6
+        niter: steps of subspace iteration; default 2
+        M: what is subtracted from A
+
+    >>> U, S, V = eg.svd_lowrank(eg.ones(4, 3), q=1)
+    >>> U.shape, S.shape, V.shape
+    (evergrad.Size([4, 1]), evergrad.Size([1]), evergrad.Size([3, 1]))
+    """
     if M is not None:
         A = A - M
     rows, columns = A._type.shape[-2:]
@@ -44,7 +55,18 @@ def svd_lowrank(
 def pca_lowrank(
     A: Tensor, q: int | None = None, center: bool = True, niter: int = 2
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The ``q`` principal components of observations in rows, from ``svd_lowrank``."""
+    """The ``q`` principal components of observations in rows, from ``svd_lowrank``.
+
+    Args:
+        A: (*, m, n)
+        q: how many; default min(6, m, n)
+        center: subtract the mean of each column; default ``True``
+        niter: steps of subspace iteration; default 2
+
+    >>> U, S, V = eg.pca_lowrank(eg.arange(12.0).view(4, 3), q=2)
+    >>> U.shape, S.shape, V.shape
+    (evergrad.Size([4, 2]), evergrad.Size([2]), evergrad.Size([3, 2]))
+    """
     least = min(A._type.shape[-2:])
     if q is None:
         q = min(6, least)

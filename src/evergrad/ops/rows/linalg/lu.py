@@ -146,7 +146,20 @@ def _check_pivoting(pivot: bool) -> None:
 
 @expose(method=False, into=LINALG)
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
-    """``L`` and ``U`` in one matrix, the row exchanges, and the first zero pivot (0 if none)."""
+    """``L`` and ``U`` in one matrix, the row exchanges, and the first zero pivot (0 if none).
+
+    Args:
+        A: matrices (*, m, n)
+        pivot: whether rows are exchanged; default ``True``
+        check_errors: raise for a failure in place of reporting it; default ``False``
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> LU, pivots, info = eg.linalg.lu_factor_ex(A)
+    >>> LU, info
+    (tensor([[4.0000, 2.0000],
+            [0.5000, 2.0000]]), tensor(0, dtype=evergrad.int32))
+    """
     check_matrix("linalg.lu_factor_ex", A)
     _check_pivoting(pivot)
     return return_types.linalg_lu_factor_ex(*bind(LU_FACTOR, A, check=bool(check_errors)))
@@ -154,7 +167,19 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
 
 @expose(method=False, into=LINALG)
 def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
-    """``L`` and ``U`` of ``A = P L U`` in one matrix, and the row exchanges."""
+    """``L`` and ``U`` of ``A = P L U`` in one matrix, and the row exchanges.
+
+    Args:
+        A: matrices (*, m, n)
+        pivot: whether rows are exchanged; default ``True``
+        out: where to write the results
+
+    >>> eg.linalg.lu_factor(eg.tensor([[4.0, 2.0], [2.0, 3.0]]))
+    evergrad.return_types.linalg_lu_factor(
+    LU=tensor([[4.0000, 2.0000],
+            [0.5000, 2.0000]]),
+    pivots=tensor([1, 2], dtype=evergrad.int32))
+    """
     packed, pivots, _ = lu_factor_ex(A, pivot=pivot, check_errors=True)
     return return_types.linalg_lu_factor(packed, pivots)
 
@@ -175,7 +200,21 @@ def lu(A: Tensor, *, pivot: bool = True) -> Any:
 def lu_solve(
     LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
-    """``linalg.solve`` with ``A``, or its ``adjoint``, given by its LU factorization."""
+    """``linalg.solve`` with ``A``, or its ``adjoint``, given by its LU factorization.
+
+    Args:
+        LU, pivots: what :func:`lu_factor` gave
+        B: right-hand sides (*, n, k)
+        left: ``A X = B`` (default) or ``X A = B``
+        adjoint: solve with the adjoint of A; default ``False``
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> LU, pivots = eg.linalg.lu_factor(A)
+    >>> eg.linalg.lu_solve(LU, pivots, eg.tensor([[6.0], [5.0]]))
+    tensor([[1.],
+            [1.]])
+    """
     check_matrix("linalg.lu_solve", LU, "LU")
     check_same_dtype("linalg.lu_solve", LU, B)
     check_equation("linalg.lu_solve", LU, B, left)
@@ -209,14 +248,40 @@ def _solve_left(packed: Tensor, pivots: Tensor, B: Tensor, of_adjoint: bool) -> 
 @expose("lu_solve")
 @autocast_policy(AutocastPolicy.FLOAT32)
 def _lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
-    """``linalg.lu_solve(LU_data, LU_pivots, input)``"""
+    """``linalg.lu_solve(LU_data, LU_pivots, input)``
+
+    Args:
+        input: right-hand sides (*, n, k)
+        LU_data, LU_pivots: what ``linalg.lu_factor`` gave
+        out: where to write the result
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> eg.lu_solve(eg.tensor([[6.0], [5.0]]), *eg.linalg.lu_factor(A))
+    tensor([[1.],
+            [1.]])
+    """
     return lu_solve(LU_data, LU_pivots, input)
 
 
 @expose("lu")
 @autocast_policy(AutocastPolicy.FLOAT32)
 def _lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
-    """The factorization in one matrix, the row exchanges, and on request the first zero pivot."""
+    """The factorization in one matrix, the row exchanges, and on request the first zero pivot.
+
+    Args:
+        A: matrices (*, m, n)
+        pivot: whether rows are exchanged; default ``True``
+        get_infos: give the first zero pivot as well; default ``False``
+        out: where to write the result
+
+    The older name of ``linalg.lu_factor``.
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> LU, pivots = eg.lu(A)
+    >>> LU
+    tensor([[4.0000, 2.0000],
+            [0.5000, 2.0000]])
+    """
     packed, pivots, info = lu_factor_ex(A, pivot=pivot, check_errors=not get_infos)
     return (packed, pivots, info) if get_infos else (packed, pivots)
 
@@ -225,7 +290,19 @@ def _lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
 def lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Any:
-    """The factors ``P``, ``L`` and ``U`` that ``lu_factor`` left in one matrix."""
+    """The factors ``P``, ``L`` and ``U`` that ``lu_factor`` left in one matrix.
+
+    Args:
+        LU_data, LU_pivots: what ``linalg.lu_factor`` gave
+        unpack_data: whether L and U are wanted; default ``True``
+        unpack_pivots: whether P is wanted; default ``True``
+        out: where to write the result
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> P, L, U = eg.lu_unpack(*eg.linalg.lu_factor(A))
+    >>> eg.allclose(P @ L @ U, A)
+    True
+    """
     nothing = zeros((0,), dtype=LU_data.dtype)
     p = nothing
     if unpack_pivots:

@@ -140,13 +140,33 @@ def norm(
 
 @expose(method=False, numpy_names=True)
 def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
-    """The Euclidean norm over one or two dimensions."""
+    """The Euclidean norm over one or two dimensions.
+
+    Args:
+        input: the tensor
+        dim: one or two dimensions
+        keepdim: keep them with extent 1; default ``False``
+        out: where to write the result
+
+    >>> eg.frobenius_norm(eg.tensor([[3.0, 4.0]]), (0, 1))
+    tensor(5.)
+    """
     return norm(input, None, dim, keepdim)
 
 
 @expose(method=False, numpy_names=True)
 def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
-    """The sum of the singular values of the matrices in two dimensions."""
+    """The sum of the singular values of the matrices in two dimensions.
+
+    Args:
+        input: the tensor
+        dim: two dimensions; default the last
+        keepdim: keep them with extent 1; default ``False``
+        out: where to write the result
+
+    >>> eg.nuclear_norm(eg.eye(3))
+    tensor(3.)
+    """
     return matrix_norm(input, "nuc", dim, keepdim)
 
 
@@ -242,7 +262,15 @@ def matrix_exp(input: Tensor) -> Tensor:
 
 @expose("matmul", method=False, into=LINALG)
 def _linalg_matmul(input: Tensor, other: Tensor) -> Tensor:
-    """The matrix product."""
+    """The matrix product.
+
+    Args:
+        input, other: as :func:`evergrad.matmul` takes them
+        out: where to write the results
+
+    >>> eg.linalg.matmul(eg.ones(2, 3), eg.ones(3)).shape
+    evergrad.Size([2])
+    """
     return matmul(input, other)
 
 
@@ -303,7 +331,17 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
 
 @expose("diagonal", out=False, method=False, into=LINALG)
 def _linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """A diagonal of two dimensions, as the last dimension of a view."""
+    """A diagonal of two dimensions, as the last dimension of a view.
+
+    Args:
+        A: at least two dimensions
+        offset: 0 (default) the main diagonal, above it for positive numbers
+        dim1, dim2: the dimensions; default the last two
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> eg.linalg.diagonal(A)
+    tensor([4., 3.])
+    """
     return diagonal(A, offset, dim1, dim2)
 
 
@@ -318,7 +356,17 @@ def trace(input: Tensor) -> Tensor:
 
 @expose(out=False, method=False, into=LINALG)
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
-    """The powers 0 to ``N - 1`` of each element, as a last dimension."""
+    """The powers 0 to ``N - 1`` of each element, as a last dimension.
+
+    Args:
+        x: (*, n)
+        N: how many powers; default n
+
+    >>> eg.linalg.vander(eg.tensor([1, 2, 3]))
+    tensor([[1, 1, 1],
+            [1, 2, 4],
+            [1, 3, 9]])
+    """
     count = x._type.shape[-1] if N is None and x.ndim else N
     if count is None or count <= 1:
         raise RuntimeError("N must be greater than 1.")

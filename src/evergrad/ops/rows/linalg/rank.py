@@ -170,7 +170,19 @@ def pinv(
 @expose()
 @autocast_policy(AutocastPolicy.FLOAT32)
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
-    """The pseudo-inverse."""
+    """The pseudo-inverse.
+
+    Args:
+        input: matrices (*, m, n)
+        rcond: singular values below this share of the largest count as 0; default 1e-15
+        out: where to write the result
+
+    The older name of :func:`linalg.pinv`.
+
+    >>> eg.pinverse(eg.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.2500]])
+    """
     return pinv(input, rcond)
 
 

@@ -179,7 +179,21 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 
 @expose(method=False, into=LINALG)
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
-    """The solution, and for each matrix the first zero pivot (0 if there is none)."""
+    """The solution, and for each matrix the first zero pivot (0 if there is none).
+
+    Args:
+        A: square matrices (*, n, n)
+        B: right-hand sides (*, n) or (*, n, k)
+        left: ``A X = B`` (default) or ``X A = B``
+        check_errors: raise for a failure in place of reporting it; default ``False``
+        out: where to write the results
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> eg.linalg.solve_ex(A, eg.tensor([6.0, 5.0]))
+    evergrad.return_types.linalg_solve_ex(
+    result=tensor([1., 1.]),
+    info=tensor(0, dtype=evergrad.int32))
+    """
     a, columns, vector = _system("linalg.solve_ex", A, B, left)
     x, info = _solve_and_info(a, columns, bool(check_errors))
     return return_types.linalg_solve_ex(_as_given(x, left, vector), info)
@@ -255,7 +269,20 @@ def triangular_solve(
     input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False,
     unitriangular: bool = False,
 ) -> Any:  # fmt: skip
-    """``linalg.solve_triangular`` under its first name, and a copy of ``A``."""
+    """``linalg.solve_triangular`` under its first name, and a copy of ``A``.
+
+    Args:
+        input: right-hand sides (*, n, k)
+        A: triangular matrices (*, n, n)
+        upper: which triangle; default ``True``
+        transpose: solve with the transpose; default ``False``
+        unitriangular: ones on the diagonal; default ``False``
+        out: where to write the result
+
+    >>> eg.triangular_solve(eg.ones(2, 1), eg.tensor([[1.0, 1.0], [0.0, 2.0]])).solution
+    tensor([[0.5000],
+            [0.5000]])
+    """
     turned, is_upper = (A.mT, not upper) if transpose else (A, upper)
     x = solve_triangular(turned, input, upper=is_upper, unitriangular=unitriangular)
     return return_types.triangular_solve(x, clone(A))
@@ -303,7 +330,18 @@ def inv(A: Tensor) -> Tensor:
 @expose(method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
-    """The inverse, and for each matrix the first zero pivot (0 if there is none)."""
+    """The inverse, and for each matrix the first zero pivot (0 if there is none).
+
+    Args:
+        A: square matrices (*, n, n)
+        check_errors: raise for a failure in place of reporting it; default ``False``
+        out: where to write the results
+
+    >>> inverse, info = eg.linalg.inv_ex(eg.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    >>> inverse, info
+    (tensor([[0.5000, 0.0000],
+            [0.0000, 0.2500]]), tensor(0, dtype=evergrad.int32))
+    """
     check_square("linalg.inv", A)
     return return_types.linalg_inv_ex(*bind(INV, A, check=bool(check_errors)))
 
@@ -329,7 +367,16 @@ def _tensor_halves(name: str, shape: Shape, ind: int) -> int:
 @expose(method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
-    """The inverse of ``tensordot(input, ., input.ndim - ind)``."""
+    """The inverse of ``tensordot(input, ., input.ndim - ind)``.
+
+    Args:
+        input: a tensor whose first ``ind`` extents multiply to as many as the others
+        ind: default 2
+        out: where to write the results
+
+    >>> eg.linalg.tensorinv(eg.eye(6).view(2, 3, 6)).shape
+    evergrad.Size([6, 2, 3])
+    """
     if ind <= 0:
         raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
     shape = input._type.shape
@@ -340,7 +387,18 @@ def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
 @expose(method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def tensorsolve(input: Tensor, other: Tensor, dims: Any = None) -> Tensor:
-    """The tensor X with ``tensordot(input, X, X.ndim) == other``; ``dims`` are moved last first."""
+    """The tensor X with ``tensordot(input, X, X.ndim) == other``; ``dims`` are moved last first.
+
+    Args:
+        input: a tensor of shape ``other.shape + X.shape``
+        other: the right-hand side
+        dims: dimensions of ``input`` to move last first; default none
+        out: where to write the results
+
+    >>> eg.linalg.tensorsolve(2 * eg.eye(4).view(4, 2, 2), eg.ones(4))
+    tensor([[0.5000, 0.5000],
+            [0.5000, 0.5000]])
+    """
     if dims is not None:
         input = movedim(input, dims, tuple(range(input.ndim - len(dims), input.ndim)))
     shape = input._type.shape

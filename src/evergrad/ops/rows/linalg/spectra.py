@@ -385,7 +385,21 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
 @expose()
 @autocast_policy(AutocastPolicy.FLOAT32)
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
-    """``input = U diag(S) V^H``; without ``some`` full bases, without ``compute_uv`` zeros."""
+    """``input = U diag(S) V^H``; without ``some`` full bases, without ``compute_uv`` zeros.
+
+    Args:
+        input: matrices (*, m, n)
+        some: as many columns as needed; default ``True``
+        compute_uv: whether U and V are wanted; default ``True``
+        out: where to write the result
+
+    The older name of :func:`linalg.svd`, which gives ``V^H``.
+
+    >>> A = eg.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> U, S, V = eg.svd(A)
+    >>> eg.allclose(U @ S.diag() @ V.T, A, atol=1e-5)
+    True
+    """
     if compute_uv:
         u, s, vh = _linalg_svd(input, not some)
         return return_types.svd(u, s, adjoint(vh))

@@ -276,6 +276,7 @@ def _all_reversed(self: Tensor) -> Tensor:
 
 
 def _adjoint(self: Tensor) -> Tensor:
+    """The conjugate transpose of the last two dimensions."""
     return ops.conj(_matrix_transpose(self) if self.ndim else self)
 
 

@@ -19,7 +19,7 @@ from evergrad.core.row_facts import UNWRITTEN
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.special import bessel_evaluate, evaluate
 from evergrad.ops.rows.special.functions import SPECIAL
-from evergrad.ops.surface.public import expose
+from evergrad.ops.surface.public import TensorFunction, expose
 
 # -- rows ---------------------------------------------------------------------------------------
 
@@ -35,13 +35,13 @@ def _row(name: str, function: Callable[..., Any], doc: str) -> Op:
     )  # fmt: skip
 
 
-def _named(name: str, function: Callable[..., Any], doc: str) -> Any:
+def _named(name: str, function: TensorFunction, doc: str) -> TensorFunction:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return expose(method=False, into=SPECIAL)(function)
 
 
-def _function(name: str, evaluate: Callable[..., Any], doc: str) -> Any:
+def _function(name: str, evaluate: Callable[..., Any], doc: str) -> TensorFunction:
     op = _row(name, evaluate, doc)
 
     def public(input: Tensor) -> Tensor:
@@ -51,25 +51,37 @@ def _function(name: str, evaluate: Callable[..., Any], doc: str) -> Any:
 
 
 airy_ai: Any = _function("airy_ai", bessel_evaluate.airy_ai, "The Airy function Ai.")
-bessel_j0: Any = _function("bessel_j0", bessel_evaluate.bessel_j0, "The Bessel function J0.")
-bessel_j1: Any = _function("bessel_j1", bessel_evaluate.bessel_j1, "The Bessel function J1.")
-bessel_y0: Any = _function("bessel_y0", bessel_evaluate.bessel_y0, "The Bessel function Y0.")
-bessel_y1: Any = _function("bessel_y1", bessel_evaluate.bessel_y1, "The Bessel function Y1.")
-modified_bessel_i0: Any = _function("modified_bessel_i0", evaluate.i0, "The Bessel function I0.")
-modified_bessel_i1: Any = _function("modified_bessel_i1", evaluate.i1, "The Bessel function I1.")
-modified_bessel_k0: Any = _function(
+bessel_j0: TensorFunction = _function(
+    "bessel_j0", bessel_evaluate.bessel_j0, "The Bessel function J0."
+)
+bessel_j1: TensorFunction = _function(
+    "bessel_j1", bessel_evaluate.bessel_j1, "The Bessel function J1."
+)
+bessel_y0: TensorFunction = _function(
+    "bessel_y0", bessel_evaluate.bessel_y0, "The Bessel function Y0."
+)
+bessel_y1: TensorFunction = _function(
+    "bessel_y1", bessel_evaluate.bessel_y1, "The Bessel function Y1."
+)
+modified_bessel_i0: TensorFunction = _function(
+    "modified_bessel_i0", evaluate.i0, "The Bessel function I0."
+)
+modified_bessel_i1: TensorFunction = _function(
+    "modified_bessel_i1", evaluate.i1, "The Bessel function I1."
+)
+modified_bessel_k0: TensorFunction = _function(
     "modified_bessel_k0", bessel_evaluate.modified_bessel_k0, "The Bessel function K0."
 )
-modified_bessel_k1: Any = _function(
+modified_bessel_k1: TensorFunction = _function(
     "modified_bessel_k1", bessel_evaluate.modified_bessel_k1, "The Bessel function K1."
 )
-scaled_modified_bessel_k0: Any = _function(
+scaled_modified_bessel_k0: TensorFunction = _function(
     "scaled_modified_bessel_k0", bessel_evaluate.scaled_modified_bessel_k0, "exp(x) * K0(x)"
 )
-scaled_modified_bessel_k1: Any = _function(
+scaled_modified_bessel_k1: TensorFunction = _function(
     "scaled_modified_bessel_k1", bessel_evaluate.scaled_modified_bessel_k1, "exp(x) * K1(x)"
 )
-spherical_bessel_j0: Any = _function(
+spherical_bessel_j0: TensorFunction = _function(
     "spherical_bessel_j0", bessel_evaluate.spherical_bessel_j0, "sin(x) / x, and 1 at 0."
 )
 
@@ -96,7 +108,7 @@ def _by_recurrence(first: Callable[[Any], Any], step: Step) -> Callable[..., Any
     return evaluate
 
 
-def _polynomial(name: str, first: Callable[[Any], Any], step: Step, doc: str) -> Any:
+def _polynomial(name: str, first: Callable[[Any], Any], step: Step, doc: str) -> TensorFunction:
     op = _row(name, _by_recurrence(first, step), doc)
 
     def public(input: Any, n: Any) -> Tensor:
@@ -109,7 +121,9 @@ def _shift(x: Any) -> Any:
     return 2 * x - 1
 
 
-def _chebyshev(letter: str, kind: str, first: Callable[[Any], Any]) -> tuple[Any, Any]:
+def _chebyshev(
+    letter: str, kind: str, first: Callable[[Any], Any]
+) -> tuple[TensorFunction, TensorFunction]:
     """The polynomials on [-1, 1], and those moved to [0, 1]."""
     doc = f"Chebyshev's polynomial of the {kind} kind, of degree ``n``"
     return (
@@ -123,26 +137,34 @@ def _chebyshev(letter: str, kind: str, first: Callable[[Any], Any]) -> tuple[Any
     )  # fmt: skip
 
 
+chebyshev_polynomial_t: TensorFunction
+shifted_chebyshev_polynomial_t: TensorFunction
 chebyshev_polynomial_t, shifted_chebyshev_polynomial_t = _chebyshev("t", "first", lambda x: x)
+chebyshev_polynomial_u: TensorFunction
+shifted_chebyshev_polynomial_u: TensorFunction
 chebyshev_polynomial_u, shifted_chebyshev_polynomial_u = _chebyshev("u", "second", lambda x: 2 * x)
+chebyshev_polynomial_v: TensorFunction
+shifted_chebyshev_polynomial_v: TensorFunction
 chebyshev_polynomial_v, shifted_chebyshev_polynomial_v = _chebyshev("v", "third", _shift)
+chebyshev_polynomial_w: TensorFunction
+shifted_chebyshev_polynomial_w: TensorFunction
 chebyshev_polynomial_w, shifted_chebyshev_polynomial_w = _chebyshev(
     "w", "fourth", lambda x: 2 * x + 1
 )
-hermite_polynomial_h: Any = _polynomial(
+hermite_polynomial_h: TensorFunction = _polynomial(
     "hermite_polynomial_h", lambda x: 2 * x, lambda k, x, p, q: 2 * x * p - 2 * k * q,
     "The physicists' Hermite polynomial of degree ``n``.",
 )  # fmt: skip
-hermite_polynomial_he: Any = _polynomial(
+hermite_polynomial_he: TensorFunction = _polynomial(
     "hermite_polynomial_he", lambda x: x, lambda k, x, p, q: x * p - k * q,
     "The probabilists' Hermite polynomial of degree ``n``.",
 )  # fmt: skip
-laguerre_polynomial_l: Any = _polynomial(
+laguerre_polynomial_l: TensorFunction = _polynomial(
     "laguerre_polynomial_l", lambda x: 1 - x,
     lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1),
     "The Laguerre polynomial of degree ``n``.",
 )  # fmt: skip
-legendre_polynomial_p: Any = _polynomial(
+legendre_polynomial_p: TensorFunction = _polynomial(
     "legendre_polynomial_p", lambda x: x,
     lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1),
     "The Legendre polynomial of degree ``n``.",

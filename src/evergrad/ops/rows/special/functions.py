@@ -29,7 +29,7 @@ from evergrad.ops.rows.elementwise.magnitude import sign
 from evergrad.ops.rows.elementwise.trigonometry import cos
 from evergrad.ops.rows.movement.views import unsqueeze
 from evergrad.ops.rows.special import evaluate
-from evergrad.ops.surface.public import expose, expose_op
+from evergrad.ops.surface.public import TensorFunction, expose, expose_op
 
 SPECIAL: dict[str, Callable[..., Any]] = {}
 
@@ -175,8 +175,8 @@ IGAMMAC = _row(
     (lambda t, y, a, x: _upper_by_order(t, a, x), lambda t, y, a, x: -t * _gamma_density(a, x)),
     "The upper incomplete gamma function of order a, from 1 to 0.", ITERATED,
 )  # fmt: skip
-igamma = expose_op(IGAMMA, ("igamma",), inplace=True, params=("input", "other"))
-igammac = expose_op(IGAMMAC, ("igammac",), inplace=True, params=("input", "other"))
+igamma: TensorFunction = expose_op(IGAMMA, ("igamma",), inplace=True, params=("input", "other"))
+igammac: TensorFunction = expose_op(IGAMMAC, ("igammac",), inplace=True, params=("input", "other"))
 
 
 # -- modified Bessel functions of the first kind ------------------------------------------------

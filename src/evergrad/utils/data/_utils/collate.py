@@ -21,7 +21,14 @@ _NOT_NUMERIC = "SUO"
 
 
 def default_convert(data: Any) -> Any:
-    """Turn every NumPy array and number inside nested containers into a tensor."""
+    """Turn every NumPy array and number inside nested containers into a tensor.
+
+    Args:
+        data: anything; what is no array or number stays
+
+    >>> eg.utils.data.default_convert({"x": np.array([1, 2]), "name": "a"})
+    {'x': tensor([1, 2]), 'name': 'a'}
+    """
     if isinstance(data, Tensor):
         return data
     if isinstance(data, np.ndarray | np.generic):

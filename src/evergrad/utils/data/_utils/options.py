@@ -103,5 +103,5 @@ def warn_of_many_workers(num_workers: int) -> None:
         "running slow or even freeze, lower the worker number to avoid potential slowness/freeze "
         "if necessary.",
         UserWarning,
-        stacklevel=4,
+        stacklevel=5,
     )

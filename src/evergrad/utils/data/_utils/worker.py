@@ -37,7 +37,13 @@ _LOOK_FOR_PARENT = 5.0
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """What a worker knows of itself."""
+    """What a worker knows of itself.
+
+    ``id``, ``num_workers``, ``seed`` and ``dataset`` are its attributes.
+
+    >>> eg.utils.data.get_worker_info() is None  # not within a worker
+    True
+    """
 
     id: int
     num_workers: int
@@ -51,7 +57,13 @@ _worker_info: WorkerInfo | None = None
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """In a worker: its number, how many there are, its seed and its copy of the data set."""
+    """In a worker: its number, how many there are, its seed and its copy of the data set.
+
+    ``None`` in the main process.
+
+    >>> eg.utils.data.get_worker_info() is None
+    True
+    """
     return _worker_info
 
 
