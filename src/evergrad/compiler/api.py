@@ -202,15 +202,15 @@ class Compiled:
         try:
             result = variant.run(tensors)
         except AssumptionError as error:  # nothing was written, and Python has no effects here
-            return self.run_eagerly(call, str(error), variant.outputs_made)
+            return self.run_eagerly(call, str(error), variant.outputs_made())
         self.add_fast_path(call, variant)
         return result
 
-    def run_eagerly(self, call: PythonCall, reason: str, outputs: int = 0) -> Any:
-        """Run a call by Python alone; impure calls that were made for it are not made again, so
-        many of those with output among them."""
+    def run_eagerly(self, call: PythonCall, reason: str, outputs: Sequence[bool] = ()) -> Any:
+        """Run a call by Python alone; impure calls that were made for it are not made again;
+        ``outputs`` says which of those with output were."""
         self.last_call = LastCall("eager", reason)
-        if not (self.calls.made or outputs):
+        if not (self.calls.made or any(outputs)):
             return self.function(*call.args, **call.kwargs)
         python = PythonState(self.function, call.args, call.kwargs)
         with self.number_slots.repeating(python, self.calls, reason, outputs):
@@ -228,6 +228,7 @@ class Compiled:
             return self.run_eagerly(call, "tensors share memory through NumPy")
         session = Session(STATE.get().trace, self.segments.run, self.fullgraph, python.arrays)
         session.records_sparse = self.records_sparse
+        session.defers_items = self.has_number_inputs and self.number_slots.can_compute(python)
         before = STATE.get()
         with (
             restored_modes(before, session),
@@ -241,6 +242,7 @@ class Compiled:
                 self.last_call = LastCall("traced", "the function raised an exception")
                 try:
                     session.end()
+                    installed.flush_outputs()
                 finally:
                     python.replace_numbers()
                 raise
@@ -265,6 +267,7 @@ class Compiled:
                     session.abandon()
                     raise TraceError(f"{self.name} cannot be compiled whole: {reason}") from None
                 session.end()
+                installed.flush_outputs()
                 if session.sparse_weights:
                     self.records_sparse = not session.keeps_sparse_gradients()
                 reason.__traceback__ = None  # its frames keep numbers of the session
@@ -285,9 +288,10 @@ class Compiled:
         tensors = variant.inputs_for(call.tensors, call.numbers)
         tensors = None if tensors is None else variant.completed(tensors, call.numbers)
         if tensors is None:  # another thread has changed what the function reads
-            outputs = variant.output_calls
+            variant.skip_outputs(captured)
+            outputs = variant.outputs_made()
             return self.run_eagerly(call, "Python state is changed meanwhile", outputs)
-        variant.skip_outputs()
+        variant.skip_outputs(captured)
         return self.run_variant(variant, call, tensors)
 
     def use_constant_numbers(self) -> None:

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from evergrad.core import dtypes
 from evergrad.core.state import STATE
 from evergrad.core.trace import Equation, Trace, Var
 from evergrad.extension import ExtensionPoint
@@ -27,6 +30,7 @@ _combined: ExtensionPoint[[str, SymbolicNumber, Any, bool], Any] = ExtensionPoin
 _compared: ExtensionPoint[[str, SymbolicNumber, Any], Any] = ExtensionPoint("number_comparison")
 
 
+_FLOATS = (dtypes.float64, dtypes.float32, dtypes.float16, dtypes.bfloat16)
 # Where an input number is read from: a container, a key, and the part of a tuple.
 Source = tuple[Any, Any, int | None]
 
@@ -41,7 +45,7 @@ class SymbolicNumber:
     their values.
     """
 
-    __slots__ = ("__weakref__", "kind", "sources", "tensor", "value")
+    __slots__ = ("__weakref__", "is_item", "kind", "sources", "tensor", "value")
     __array_ufunc__ = None
 
     def __init__(
@@ -52,6 +56,8 @@ class SymbolicNumber:
         self.sources: tuple[Source, ...] | None = sources
         # As which type it is promoted.
         self.kind: type = float
+        # Whether it is what item() returned: it computes as Python does, errors included.
+        self.is_item = False
         trace = functionalizing_trace()
         if trace is not None:
             trace.note_number(self)
@@ -76,6 +82,9 @@ class SymbolicNumber:
 
     def __reduce__(self) -> Any:
         return float, (self.read(),)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self.read(), dtype)
 
     def __neg__(self) -> Any:
         return _combined("mul", self, -1.0, False)
@@ -147,6 +156,8 @@ class FunctionalizingTrace(Trace):
         self.replayed_random: list[tuple[Var, ...]] = []
         # Why the graph is valid for this call alone, if it is.
         self.once: str | None = None
+        # Whether item() of a float is a number that the program computes.
+        self.defers_items = False
 
     def emit(
         self,
@@ -207,6 +218,12 @@ class FunctionalizingTrace(Trace):
         else:
             self.watched_collections += watched
         return value
+
+    def computes(self, tensor: Tensor) -> bool:
+        """Whether a tensor of floats is computed by this trace."""
+        value = tensor._storage.value
+        is_own = isinstance(value, Var) and value.trace is self
+        return is_own and tensor._type.dtype in _FLOATS
 
     def note_number(self, number: Any) -> None:
         """A number of this trace was made."""

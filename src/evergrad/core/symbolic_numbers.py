@@ -11,7 +11,7 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.functionalize import SymbolicNumber, functionalizing_trace
 from evergrad.core.op import TABLE
 from evergrad.core.python_numbers import PythonNumber, input_number, number_at
-from evergrad.core.state import STATE
+from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
 from evergrad.extension import provides
 
@@ -23,6 +23,10 @@ def combined(op: str, number: SymbolicNumber, other: Any, swapped: bool) -> Any:
         return bind(TABLE[op], *((other, number) if swapped else (number, other)))
     if STATE.get().trace is None:
         given = (float(other), float(number)) if swapped else (float(number), float(other))
+        return _PYTHON[op](*given)
+    items = number.is_item or (type(other) is SymbolicNumber and other.is_item)
+    if items and not _is_exact(op, other, swapped):
+        given = (_read(other), number.read()) if swapped else (number.read(), _read(other))
         return _PYTHON[op](*given)
     if type(other) is PythonNumber:
         other = other.symbolic()
@@ -39,7 +43,23 @@ def combined(op: str, number: SymbolicNumber, other: Any, swapped: bool) -> Any:
         if not isinstance(value, float):  # a power of a negative number is complex
             return _PYTHON[op](*((other, number.read()) if swapped else (number.read(), other)))
     pair = (operand, number.tensor) if swapped else (number.tensor, operand)
-    return SymbolicNumber(bind(TABLE[op], *pair), None if sources is None else value, sources)
+    made = SymbolicNumber(bind(TABLE[op], *pair), None if sources is None else value, sources)
+    made.is_item = items
+    return made
+
+
+def _is_exact(op: str, other: Any, swapped: bool) -> bool:
+    """Whether a program computes as Python does with a number of the data: Python raises an error
+    for a division by zero and for powers."""
+    if type(other) not in (SymbolicNumber, PythonNumber, int, float, bool):
+        return False
+    if op in ("add", "sub", "mul"):
+        return type(other) is not int or abs(other) <= 2**53
+    return op == "div" and not swapped and type(other) in (int, float) and 0 < abs(other) <= 2**53
+
+
+def _read(value: Any) -> Any:
+    return value.read() if type(value) in (SymbolicNumber, PythonNumber) else value
 
 
 _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
@@ -72,6 +92,15 @@ def symbolic_item(tensor: Tensor) -> Any:
     if functionalizing_trace() is None:
         return tensor.item()
     return SymbolicNumber(cast(tensor, dtypes.float64))
+
+
+def deferred_item(tensor: Tensor) -> SymbolicNumber:
+    """The number in a tensor now, which the program computes; it has no history."""
+    with using(grad=False, no_grad=True):
+        held = tensor.detach().clone().reshape(())  # later writes to the tensor do not reach it
+        number = SymbolicNumber(cast(held, dtypes.float64))
+    number.is_item = True
+    return number
 
 
 def at_least(number: Any, bound: Any) -> Any:

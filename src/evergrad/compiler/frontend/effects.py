@@ -64,14 +64,14 @@ class Effects:
         # The slots that hold numbers which are inputs.
         self.numbers: set[Any] = set()
         self.aliases: Any = None
-        # The impure calls before and after a run, the tensors that the former return, and how many
-        # of the latter were made for this run.
+        # The impure calls before and after a run, the tensors that the former return, and which of
+        # the latter are still to be made for this run.
         self.calls: list[RecordedCall] = []
         self.outputs: list[RecordedOutput] = []
         self.log: CallLog | None = None
         self.drawn: list[Tensor] = []
         self.aliases_of_drawn: Any = None
-        self.outputs_made = 0
+        self.waiting: list[int] = []
 
     def record_calls(self, recorder: CallRecorder) -> None:
         self.calls, self.outputs, self.log = recorder.calls, recorder.outputs, recorder.log
@@ -171,7 +171,7 @@ class Effects:
         """Make the impure calls before a run, once everything else allows it; returns the tensors
         with those that they return. ``None`` if the program is not for what they return: the log
         has it."""
-        self.outputs_made = 0
+        self.waiting = list(range(len(self.outputs)))
         if not self.is_ready():
             return None
         if not self.calls or self.log is None:
@@ -207,9 +207,8 @@ class Effects:
     def emit(self, values: Sequence[Any]) -> None:
         """Make the impure calls after a run, each once."""
         first = len(self.written) + len(self.containers)
-        while self.outputs_made < len(self.outputs):
-            number = self.outputs_made
-            self.outputs_made += 1
+        while self.waiting:
+            number = self.waiting.pop(0)
             self.outputs[number].perform(values[first + number])
 
 

@@ -12,8 +12,10 @@ from typing import Any
 
 from evergrad.compiler.frontend.append_recorder import AppendRecorder
 from evergrad.compiler.frontend.impure import StandIn
-from evergrad.core.functionalize import SymbolicNumber
+from evergrad.core.functionalize import SymbolicNumber, functionalizing_trace
 from evergrad.core.python_numbers import PythonNumber
+from evergrad.core.symbolic_numbers import deferred_item
+from evergrad.core.tensor import Tensor
 
 # Built-in functions that have stand-ins where they are only called.
 BUILTINS = {"len": len, "float": float, "int": int, "round": round}
@@ -33,12 +35,21 @@ class NumberFunction(StandIn):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         recorder = self.recorder
+        if len(args) == 1 and self.held is float and isinstance(args[0], Tensor) and not kwargs:
+            return self.item(args[0])
         for arg in args:
             if type(arg) in (PythonNumber, AppendRecorder, SymbolicNumber):
                 if recorder is not None and recorder.is_recording() and not kwargs:
                     return self.computed(args)
                 break
         return self.held(*args, **kwargs)
+
+    def item(self, tensor: Tensor) -> Any:
+        """``float()`` of a tensor."""
+        trace = functionalizing_trace()
+        if trace is None or not trace.defers_items or tensor.numel() != 1:
+            return float(tensor)
+        return deferred_item(tensor) if trace.computes(tensor) else float(tensor)
 
     def computed(self, args: tuple[Any, ...]) -> Any:
         first = args[0]

@@ -132,7 +132,7 @@ class NumberSlots:
             effects = kept.captured.effects
             known = set() if effects is None else effects.numbers
             return self.part(known).install(session, state, log)
-        can_compute = "type" not in state.names and state.libraries <= _LIBRARIES
+        can_compute = self.can_compute(state)
         if state.replayable:
             is_known = can_compute and not self.is_off and state.opaque is None
             if log is not None and (log.made or is_known):
@@ -154,22 +154,32 @@ class NumberSlots:
                         installed.add_tree(slot, session)
                 elif can_stand_in(slot.before, state):
                     installed.add_recorder(slot)
+        is_free = can_compute and not self.is_off and state.opaque is None
+        is_wanted = installed.recorder is None and state.calls_builtin("float")
+        if log is not None and is_free and is_wanted:
+            installed.record_calls(CallRecorder(session, state, log))
         if installed.recorder is not None and installed.recorder.refusal is None:
             installed.recorder.install_number_functions()
         if log is not None and log.made:
             installed.add_containers_of(log, state, session)
         return installed
 
-    def repeating(self, state: PythonState, log: CallLog, reason: str, outputs: int) -> Installed:
+    def repeating(
+        self, state: PythonState, log: CallLog, reason: str, outputs: Sequence[bool]
+    ) -> Installed:
         """Let places hold stand-ins that repeat the impure calls which were made for the present
-        call, so many of those with output among them, and record nothing."""
+        call, and record nothing; ``outputs`` says which of those with output were made."""
         installed = Installed()
         recorder = CallRecorder(None, state, log)
         recorder.refuse(reason)
-        recorder.outputs_made = outputs
+        recorder.outputs_made = list(outputs)
         installed.record_calls(recorder)
         installed.add_containers_of(log, state, None)
         return installed
+
+    def can_compute(self, state: PythonState) -> bool:
+        """Whether the function takes numbers of a session for numbers."""
+        return "type" not in state.names and state.libraries <= _LIBRARIES
 
     def slots_in(self, state: PythonState) -> Iterator[ValueSlot]:
         keys: dict[int, list[Any]] = {}
@@ -220,8 +230,14 @@ class Installed:
         # What records impure calls.
         self.recorder: CallRecorder | None = None
 
+    def flush_outputs(self) -> None:
+        if self.recorder is not None:
+            self.recorder.flush_outputs()
+
     def record_calls(self, recorder: CallRecorder) -> None:
         self.recorder = recorder
+        if recorder.session is not None:
+            recorder.session.after_flush = recorder.flush_outputs
         recorder.installed = self
         recorder.install()
 

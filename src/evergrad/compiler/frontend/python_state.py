@@ -316,6 +316,9 @@ class PythonState:
                 is_called = known and variable in called_names_of(function.__code__)
                 self._builtins[id(table), variable] = table, is_called
 
+    def calls_builtin(self, name: str) -> bool:
+        return any(found == name for _, found in self.builtin_calls())
+
     def builtin_calls(self) -> list[tuple[dict[str, Any], str]]:
         """Tables of globals and names of built-in functions that are only called."""
         return [(table, name) for (_, name), (table, ok) in self._builtins.items() if ok]

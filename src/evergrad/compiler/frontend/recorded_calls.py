@@ -37,6 +37,7 @@ from evergrad.core.python_numbers import (
     value_of,
 )
 from evergrad.core.state import using
+from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
 from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
 
@@ -217,6 +218,8 @@ class RecordedOutput:
     ) -> None:  # fmt: skip
         self.function = function
         self.name = function.__name__
+        # Whether the traced call has not made it, since it needs what the program computes.
+        self.is_deferred = False
         self.given: Any = (list(args), dict(kwargs))
         # Whether the call would run no code of the user's, and not fail.
         self.is_ready = is_ready
@@ -237,8 +240,9 @@ class CallRecorder:
         self.calls: list[RecordedCall] = []
         self.outputs: list[RecordedOutput] = []
         self.refusal: str | None = None
-        # How many of the calls with output were made before.
-        self.outputs_made = 0
+        # Which of the calls with output were made before; and those that wait for their values.
+        self.outputs_made: list[bool] = []
+        self.deferred: list[tuple[list[Any], dict[str, Any]]] = []
         self.installed: Installed | None = None
         self.filters = warnings.filters
         self.show = _show()
@@ -297,7 +301,7 @@ class CallRecorder:
 
     def discard(self) -> None:
         """Drop what was recorded: the call is no program."""
-        self.calls, self.outputs = [], []
+        self.calls, self.outputs, self.deferred = [], [], []
 
     def keeps_stand_ins(self) -> bool:
         """Whether Python keeps a stand-in, after they were removed."""
@@ -411,7 +415,11 @@ class CallRecorder:
         """Print, and record it."""
         if self.is_made():
             return
-        plain = list(map(_shown, args))
+        if self.refusal is not None:
+            self.flush_outputs()
+        args = list(map(_as_now, args))
+        is_deferred = bool(self.deferred) or any(map(_is_computed, args))
+        plain = [v if _is_computed(v) else _shown(v) for v in args]
         if not all(map(_is_printable, (*plain, *kwargs.values()))):
             self.refuse(f"print() is called with a {_kind_of(plain)}")
         elif kwargs.get("file") is not None:
@@ -419,17 +427,25 @@ class CallRecorder:
         elif not _stdout_is_plain():
             self.refuse("print() writes to an object of the user's", is_lasting=False)
         else:
-            given = [
-                value if type(value) is not SymbolicNumber or is_input(value) else shown
-                for value, shown in zip(args, plain, strict=True)
-            ]
-            self.outputs.append(RecordedOutput(impure.PRINT, given, kwargs, _stdout_is_plain))
-        impure.PRINT(*plain, **kwargs)
+            made = RecordedOutput(impure.PRINT, args, kwargs, _stdout_is_plain)
+            made.is_deferred = is_deferred and self.refusal is None
+            self.outputs.append(made)
+            if made.is_deferred:
+                self.deferred.append((plain, kwargs))
+                return
+        self.flush_outputs()
+        impure.PRINT(*map(_shown, plain), **kwargs)
+
+    def flush_outputs(self) -> None:
+        """Print what the call has printed so far, before the values were computed."""
+        deferred, self.deferred = self.deferred, []
+        for args, kwargs in deferred:
+            self.refuse("print() is called with a value that Python reads")
+            impure.PRINT(*map(_shown, args), **kwargs)
 
     def is_made(self) -> bool:
         """Whether the next call with output was made before."""
-        self.outputs_made -= 1
-        return self.outputs_made >= 0
+        return bool(self.outputs_made) and self.outputs_made.pop(0)
 
     def warn(
         self, message: Any, category: Any = None, stacklevel: int = 1, source: Any = None,
@@ -480,7 +496,7 @@ def _leaf_of(call: RecordedCall, index: int) -> Expression:
 def _is_printable(value: Any) -> bool:
     if type(value) in (list, tuple):
         return all(map(_is_printable, value))
-    return is_plain(value)
+    return is_plain(value) or (type(value) is Tensor and _is_computed(value))
 
 
 def _shown(value: Any) -> Any:
@@ -488,6 +504,21 @@ def _shown(value: Any) -> Any:
     if type(value) is SymbolicNumber:
         return value.value if is_input(value) else value.read()
     return value_of(value)
+
+
+def _is_computed(value: Any) -> bool:
+    """Whether a number or a tensor is computed by the program."""
+    if type(value) is Tensor:
+        return not value.requires_grad
+    return type(value) is SymbolicNumber and not is_input(value)
+
+
+def _as_now(value: Any) -> Any:
+    """A tensor that later writes do not reach; other values as they are."""
+    if type(value) is not Tensor or value.requires_grad or value._value is NO_ARRAY:
+        return value
+    with using(grad=False, no_grad=True):
+        return value.clone()
 
 
 def _kind_of(values: Sequence[Any]) -> str:

@@ -67,6 +67,8 @@ class Session(FunctionalizingTrace):
         # Where Python has read elements of an outside tensor that was not computed by the call.
         self.data_read: Break | None = None
         self.argument_storages: set[int] = set()
+        # What is done once values are computed: printing them.
+        self.after_flush: Callable[[], None] | None = None
         # Whether what makes it no program is expected to pass.
         self.is_passing = False
         # The modes when the function returned.
@@ -165,6 +167,8 @@ class Session(FunctionalizingTrace):
             Trace.materialize(self, what)
         self.breaks.append(Break(what, user_location(1)))
         self.flush()
+        if self.after_flush is not None:
+            self.after_flush()
 
     # -- running what was recorded ----------------------------------------------------------------
 
@@ -281,6 +285,7 @@ class Session(FunctionalizingTrace):
         """Drop the references to the compiled function and to itself: values of the graph, which
         programs keep, reference the session."""
         self.run_segment = _ended
+        self.after_flush = None
         self.modes = None
         self.visible = ()
         self.copies, self.made, self.sparse_weights = {}, {}, []

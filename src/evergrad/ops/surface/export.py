@@ -13,8 +13,10 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.device import check_device
+from evergrad.core.functionalize import functionalizing_trace
 from evergrad.core.printing import format_tensor
 from evergrad.core.state import STATE
+from evergrad.core.symbolic_numbers import deferred_item
 from evergrad.core.tensor import Array, Tensor, current_node, materialize
 from evergrad.core.trace import Var
 from evergrad.core.value_message import mark_of
@@ -36,6 +38,9 @@ def item(self: Tensor) -> Any:
         raise RuntimeError(
             f"a Tensor with {self._type.numel} elements cannot be converted to Scalar"
         )
+    trace = functionalizing_trace()
+    if trace is not None and trace.defers_items and trace.computes(self):
+        return deferred_item(self)
     return self.array().item()
 
 
