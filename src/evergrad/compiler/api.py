@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from evergrad.compiler.cache.program_lru import ProgramLRU
 from evergrad.compiler.cache.signature_churn import SignatureChurn, leaf_paths
 from evergrad.compiler.frontend.arguments import PythonCall
+from evergrad.compiler.frontend.call_log import CallLog
 from evergrad.compiler.frontend.capture import Captured, capture
-from evergrad.compiler.frontend.effects import undo_changes
+from evergrad.compiler.frontend.find_effects import undo_changes
 from evergrad.compiler.frontend.number_slots import NumberSlots
 from evergrad.compiler.frontend.places import plain_numbers
 from evergrad.compiler.frontend.python_state import PythonState
-from evergrad.compiler.frontend.recorded_calls import CallLog
 from evergrad.compiler.frontend.revalidation import difference
 from evergrad.compiler.frontend.segments import Segments
 from evergrad.compiler.frontend.session import NotWholeError, Session

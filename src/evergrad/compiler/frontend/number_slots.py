@@ -15,11 +15,12 @@ from typing import Any
 
 from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorder
 from evergrad.compiler.frontend.base_arguments import BaseArgument
+from evergrad.compiler.frontend.call_log import CallLog
 from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.compiler.frontend.number_trees import NumberTree, numbers_in
 from evergrad.compiler.frontend.places import Slot, plain_numbers, read_slot
 from evergrad.compiler.frontend.python_state import PythonState
-from evergrad.compiler.frontend.recorded_calls import CallLog, CallRecorder
+from evergrad.compiler.frontend.recorded_calls import CallRecorder
 from evergrad.compiler.frontend.session import Session
 from evergrad.compiler.frontend.slots import ValueSlot, is_writable
 from evergrad.core.python_numbers import PythonNumber

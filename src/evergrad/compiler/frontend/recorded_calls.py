@@ -15,14 +15,21 @@ import math
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.frontend import impure
-from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorder
-from evergrad.compiler.frontend.arguments import PythonCall, key_of
+from evergrad.compiler.frontend.append_recorder import AppendRecorder
+from evergrad.compiler.frontend.arguments import PythonCall
+from evergrad.compiler.frontend.call_log import (
+    Arguments,
+    CallLog,
+    Performed,
+    RecordedCall,
+    RecordedOutput,
+)
+from evergrad.compiler.frontend.call_stand_ins import RecordedIterator, RecordedSource, stand_in
 from evergrad.compiler.frontend.impure import is_stand_in
 from evergrad.compiler.frontend.number_functions import BUILTINS, OF_SCHEDULES, NumberFunction
 from evergrad.compiler.frontend.places import StateGuard, is_plain, read_slot
@@ -31,7 +38,6 @@ from evergrad.core.functionalize import SymbolicNumber, functionalizing_trace
 from evergrad.core.python_numbers import (
     Expression,
     PythonNumber,
-    constant,
     exactly,
     is_input,
     value_of,
@@ -39,194 +45,12 @@ from evergrad.core.python_numbers import (
 from evergrad.core.state import using
 from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
-from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
+from evergrad.core.tree import tree_unflatten
 
 if TYPE_CHECKING:
     from evergrad.compiler.frontend.number_slots import Installed
     from evergrad.compiler.frontend.python_state import PythonState
     from evergrad.compiler.frontend.session import Session
-
-
-class Performed:
-    """An impure call that was made, with what it returned or raised."""
-
-    __slots__ = ("error", "function", "value")
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-        self.value: Any = None
-        self.error: Exception | None = None
-
-
-class CallLog:
-    """The impure calls that were made for the present call of a compiled function, in order. A
-    program or a session that is tried after another one gets their results again."""
-
-    def __init__(self) -> None:
-        self.made: list[Performed] = []
-        self.position = 0
-        self.is_closed = False
-
-    @contextmanager
-    def closed(self) -> Iterator[None]:
-        """Make no further calls meanwhile."""
-        self.rewind()
-        self.is_closed = True
-        try:
-            yield
-        finally:
-            self.is_closed = False
-
-    def has_more(self) -> bool:
-        """Whether there are calls that were made before."""
-        return self.position < len(self.made)
-
-    def containers(self) -> list[Any]:
-        """The containers of which methods were called."""
-        found = [getattr(made.function, "__self__", None) for made in self.made]
-        return [held for held in found if type(held) in APPENDABLE]
-
-    def rewind(self) -> None:
-        self.position = 0
-
-    def clear(self) -> None:
-        self.made, self.position = [], 0
-
-    def perform(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Performed:
-        """Make the next call, unless it was made already."""
-        if self.is_closed and self.position >= len(self.made):
-            return _NOT_MADE
-        if self.position < len(self.made):
-            found = self.made[self.position]
-            if found.function == function:
-                self.position += 1
-                return found
-            del self.made[self.position :]  # another thread has changed what the function reads
-        found = Performed(function)
-        outer, self.made, self.position = (self.made, self.position), [], 0
-        try:
-            found.value = function(*args, **kwargs)
-        except Exception as error:
-            found.error = error
-        finally:
-            self.made, self.position = outer
-        self.made.append(found)
-        self.position += 1
-        return found
-
-
-_NOT_MADE = Performed(None)
-_NOT_MADE.error = RuntimeError("no further calls are made")
-
-
-class RecordedCall:
-    """A call that a program makes before its run. ``leaves`` are what it returned for this run."""
-
-    def __init__(
-        self, log: CallLog, function: Any, arguments: Arguments, performed: Performed, fresh: bool,
-        convert: Callable[[Any], Any] | None = None,
-    ) -> None:  # fmt: skip
-        """A list that is returned is ``fresh`` if nothing else refers to it; ``convert`` is applied
-        to what is returned."""
-        self.log = log
-        self.function = function
-        self.name = getattr(function, "__qualname__", "")
-        self.arguments = arguments
-        self.raises = type(performed.error)
-        self.is_flattened = fresh
-        self.convert = convert
-        self.leaves, self.spec = self.flattened(performed.value)
-        self.keys = [call_key(leaf) for leaf in self.leaves]
-        # What the keys identify by id.
-        self.kept = [leaf for leaf in self.leaves if is_object(leaf)]
-
-    def flattened(self, value: Any) -> tuple[list[Any], TreeSpec]:
-        if self.convert is not None:
-            value = self.convert(value)
-        if self.is_flattened and type(value) is list:
-            return tree_flatten(value, lambda node: node is not value)
-        return tree_flatten(value, lambda node: type(node) is not tuple)
-
-    def replay(self) -> bool:
-        """Make the call; whether it returns what the program is for."""
-        performed = self.log.perform(self.function, *self.arguments.values())
-        if type(performed.error) is not self.raises:
-            return False
-        leaves, spec = self.flattened(performed.value)
-        if spec != self.spec or len(leaves) != len(self.keys):
-            return False
-        for leaf, key in zip(leaves, self.keys):  # noqa: B905 - equal lengths
-            if leaf.__class__ is not key and call_key(leaf) != key:
-                return False
-        self.leaves = leaves
-        return True
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        return [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
-
-    def release(self) -> None:
-        """Drop what the call returned."""
-        self.leaves = []
-
-
-class Arguments:
-    """The arguments of a recorded call: values, or expressions of run-time numbers."""
-
-    def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        numbers = [v for v in (*args, *kwargs.values()) if type(v) is PythonNumber]
-        self.args = [value_of(v) for v in args]
-        self.kwargs = {key: value_of(v) for key, v in kwargs.items()}
-        self.expressions: list[Expression] = []
-        self.of_kwargs: dict[str, Expression] = {}
-        if numbers:
-            self.expressions = [_expression(v) for v in args]
-            self.of_kwargs = {key: _expression(v) for key, v in kwargs.items()}
-
-    def values(self) -> tuple[list[Any], dict[str, Any]]:
-        if not self.expressions and not self.of_kwargs:
-            return self.args, self.kwargs
-        kwargs = {key: expression() for key, expression in self.of_kwargs.items()}
-        return [expression() for expression in self.expressions], kwargs
-
-
-def _expression(value: Any) -> Expression:
-    return value.expression if type(value) is PythonNumber else constant(value)
-
-
-def call_key(leaf: Any) -> Any:
-    """What a program depends on of a value that a call returns: of a number its type, of a tensor
-    type, strides and history, of plain values all, of others the identity."""
-    if leaf.__class__ in (int, float):
-        return leaf.__class__
-    if isinstance(leaf, Tensor):
-        return slot_key(leaf)
-    return key_of(leaf) if is_plain(leaf) else (None, id(leaf))
-
-
-def is_object(leaf: Any) -> bool:
-    return not isinstance(leaf, Tensor) and not is_plain(leaf)
-
-
-class RecordedOutput:
-    """A call that a program makes after its run. ``given`` are its arguments in the traced call,
-    which are results of the program."""
-
-    def __init__(
-        self, function: Any, args: Sequence[Any], kwargs: dict[str, Any],
-        is_ready: Callable[[], bool],
-    ) -> None:  # fmt: skip
-        self.function = function
-        self.name = function.__name__
-        # Whether the traced call has not made it, since it needs what the program computes.
-        self.is_deferred = False
-        self.given: Any = (list(args), dict(kwargs))
-        # Whether the call would run no code of the user's, and not fail.
-        self.is_ready = is_ready
-
-    def perform(self, given: Any) -> None:
-        args, kwargs = given
-        self.function(*args, **kwargs)
 
 
 class CallRecorder:
@@ -546,103 +370,3 @@ def _shows_plainly() -> bool:
 
 
 _ROOT = PythonCall.on_session.__code__
-
-
-# -- stand-ins ----------------------------------------------------------------------------------
-
-
-class RecordedFunction(impure.StandIn):
-    """Replaces an impure function while a session runs; for other threads it is that function."""
-
-    __slots__ = ()
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        recorder = self.recorder
-        if recorder is None or not recorder.is_recording():
-            return self.held(*args, **kwargs)
-        if self.held is impure.PRINT:
-            return recorder.output(args, kwargs)
-        return recorder.call(self.held, args, kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.held, name)
-
-    def __reduce__(self) -> Any:
-        return self.held.__reduce__()
-
-
-class RecordedWarn(RecordedFunction):
-    """Replaces ``warnings.warn``."""
-
-    __slots__ = ()
-
-    def __call__(
-        self, message: Any, category: Any = None, stacklevel: int = 1, source: Any = None,
-        **others: Any,
-    ) -> Any:  # fmt: skip
-        recorder = self.recorder
-        if recorder is None or not recorder.is_recording():
-            return self.held(message, category, stacklevel + 1, source, **others)
-        return recorder.warn(message, category, stacklevel, source, **others)
-
-
-class RecordedSource(impure.StandIn):
-    """Replaces a source of random numbers."""
-
-    __slots__ = ()
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self.held)
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.held, name)
-        recorder = self.recorder
-        if recorder is None or not impure.is_method(name):
-            return found
-        return RecordedFunction(found, recorder)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.held.__reduce_ex__(protocol)
-
-
-class RecordedIterator(impure.StandIn):
-    """Replaces an iterator."""
-
-    __slots__ = ()
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self.held)
-
-    def __iter__(self) -> RecordedIterator:
-        return self
-
-    def __next__(self) -> Any:
-        recorder = self.recorder
-        if recorder is None or not recorder.is_recording():
-            return next(self.held)
-        recorder.flush_recorders(self.held)
-        return recorder.call(self.held.__next__, (), {})
-
-    def __getattr__(self, name: str) -> Any:
-        if self.recorder is not None:
-            self.recorder.refuse(f"the method {name} of an iterator is used")
-        return getattr(self.held, name)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        if self.recorder is not None:
-            self.recorder.refuse("an iterator is copied")
-        return self.held.__reduce_ex__(protocol)
-
-
-def stand_in(value: Any, recorder: CallRecorder) -> Any:
-    """The stand-in for an impure function or object."""
-    if value is impure.WARN:
-        return RecordedWarn(value, recorder)
-    kind: Any = RecordedIterator
-    if impure.is_function(value):
-        kind = RecordedFunction
-    elif impure.is_source(value):
-        kind = RecordedSource
-    return kind(value, recorder)
