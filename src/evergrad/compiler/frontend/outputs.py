@@ -54,6 +54,19 @@ class Evaluated:
         return self.table[self.index]
 
 
+class Given:
+    """A result that is a float among the arguments of the call."""
+
+    __slots__ = ("container", "index")
+
+    def __init__(self, container: list[float], index: int) -> None:
+        self.container = container
+        self.index = index
+
+    def find(self, arguments: Sequence[Tensor], computed: Sequence[Tensor]) -> Any:
+        return self.container[self.index]
+
+
 class Alias:
     """A result that shares the storage of an existing tensor: the tensor itself, or a view."""
 
@@ -115,9 +128,13 @@ class Results:
                 self.leaves[index] = found[id(leaf)]
             elif type(leaf) is PythonNumber:
                 self.leaves[index] = Evaluated(leaf)
+            elif type(leaf) is SymbolicNumber and (source := _argument_of(trace, leaf)) is not None:
+                self.leaves[index] = Given(*source)
             elif isinstance(leaf, SymbolicNumber):
                 self.leaves[index] = Output(len(self.tensors), is_number=True)
                 self.tensors.append(leaf.tensor)
+        # Whether the floats among the arguments of a call are to be bound before it is assembled.
+        self.has_given = any(isinstance(leaf, Given) for leaf in self.leaves)
         self.form = _form_of(self.leaves, self.spec)
 
     def _output(self, tensor: Tensor, whole: Tensor | None, found: dict[int, Any]) -> Any:
@@ -146,9 +163,19 @@ class Results:
             return tuple(computed)
         made: dict[int, Any] = {}
         for leaf in self.leaves:
-            if isinstance(leaf, (Output, Alias, Evaluated)) and id(leaf) not in made:
+            if isinstance(leaf, (Output, Alias, Evaluated, Given)) and id(leaf) not in made:
                 made[id(leaf)] = leaf.find(arguments, computed)
         return tree_unflatten([made.get(id(leaf), leaf) for leaf in self.leaves], self.spec)
+
+
+def _argument_of(
+    trace: FunctionalizingTrace, number: SymbolicNumber
+) -> tuple[list[float], int] | None:
+    """Where a number is read from, if it is a float among the arguments."""
+    for container, key, _, known in trace.numbers.values():
+        if known is number and isinstance(container, list):
+            return container, key
+    return None
 
 
 def _refuse_tracers_in(leaf: Any) -> None:

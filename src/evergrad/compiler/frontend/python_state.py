@@ -235,7 +235,7 @@ class PythonState(ReachedState):
         module = str(function.__globals__.get("__name__", ""))
         if not is_users_module(module):
             self.check_library(module, function.__name__)
-            is_engine = module.partition(".")[0] in LIBRARIES
+            is_engine = module.partition(".")[0] in LIBRARIES or module == "reprlib"
             for cell in function.__closure__ or ():  # it may wrap a function of the user's
                 held = read_slot(cell, None)
                 if not is_engine or isinstance(held, (FunctionType, MethodType)):

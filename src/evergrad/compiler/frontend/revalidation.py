@@ -16,7 +16,7 @@ import numpy as np
 from evergrad import config
 from evergrad.compiler.frontend.capture import Captured
 from evergrad.compiler.frontend.diagnose import describe_equation
-from evergrad.compiler.frontend.outputs import Alias, Evaluated, Output
+from evergrad.compiler.frontend.outputs import Alias, Evaluated, Given, Output
 from evergrad.compiler.frontend.places import same
 from evergrad.core.composite import Body
 from evergrad.core.tensor import Tensor
@@ -101,7 +101,7 @@ def _calls(captured: Captured) -> list[Any]:
 def _same_results(kept: Captured, traced: Captured) -> bool:
     if kept.results.spec != traced.results.spec:
         return False
-    symbolic = (Output, Alias, Evaluated)
+    symbolic = (Output, Alias, Evaluated, Given)
     pairs = zip(kept.results.leaves, traced.results.leaves, strict=True)
     return all(
         type(a) is type(b) if isinstance(a, symbolic) else same(b, a) or a is b for a, b in pairs

@@ -50,6 +50,8 @@ def make_fast_path(variant: Variant, call: PythonCall) -> FastPath:
     overwrites = bool(captured.overwritten or captured.grad_inputs)
     effects, schedule = captured.effects, variant.schedule
 
+    binds_numbers = effects is not None or captured.results.has_given
+
     def serve(args: tuple[Any, ...], kwargs: dict[str, Any], state: State) -> Any:
         if variant.program is not program or modes_of(state) != modes:
             return NOT_HANDLED
@@ -57,9 +59,9 @@ def make_fast_path(variant: Variant, call: PythonCall) -> FastPath:
         if matched is None:
             return NOT_HANDLED
         tensors, numbers = matched
+        if numbers and binds_numbers:
+            variant.bind_numbers(numbers)
         if effects is not None:
-            if numbers:
-                variant.bind_numbers(numbers)
             given = effects.read(tensors)
             if given is None:
                 return NOT_HANDLED
