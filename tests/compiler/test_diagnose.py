@@ -376,7 +376,7 @@ def branch(x: Any) -> Any:
 
 
 def take_item(x: Any) -> Any:
-    return x * x.sum().item()
+    return x * x.sum().item() ** 2
 
 
 def to_numpy(x: Any) -> Any:

@@ -95,9 +95,8 @@ class ScheduledInside(Scheduled):
         return super().watched(), self.schedule.get_last_lr(), self.schedule.last_epoch
 
 
-def test_a_schedule_inside_is_run_by_python() -> None:
-    with pytest.warns(RuntimeWarning, match="schedule.* is given a value of another kind"):
-        check(ScheduledInside, 5, programs=0)
+def test_a_schedule_inside_is_one_program() -> None:
+    check(ScheduledInside, 5, programs=1)
 
 
 class WithModes(Training):

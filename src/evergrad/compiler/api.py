@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from evergrad.compiler.cache.program_lru import ProgramLRU
 from evergrad.compiler.cache.signature_churn import SignatureChurn, leaf_paths
 from evergrad.compiler.frontend.arguments import ARGUMENT, PythonCall
+from evergrad.compiler.frontend.call_log import CallLog
 from evergrad.compiler.frontend.capture import Captured, capture
-from evergrad.compiler.frontend.effects import undo_changes
+from evergrad.compiler.frontend.find_effects import undo_changes
 from evergrad.compiler.frontend.number_slots import NumberSlots
 from evergrad.compiler.frontend.places import plain_numbers
 from evergrad.compiler.frontend.python_state import PythonState
-from evergrad.compiler.frontend.recorded_calls import CallLog
 from evergrad.compiler.frontend.revalidation import difference
 from evergrad.compiler.frontend.segments import Segments
 from evergrad.compiler.frontend.session import NotWholeError, Session
@@ -214,15 +214,15 @@ class Compiled:
         try:
             result = variant.run(tensors)
         except AssumptionError as error:  # nothing was written, and Python has no effects here
-            return self.run_eagerly(call, str(error), variant.outputs_made)
+            return self.run_eagerly(call, str(error), variant.outputs_made())
         self.add_fast_path(call, variant)
         return result
 
-    def run_eagerly(self, call: PythonCall, reason: str, outputs: int = 0) -> Any:
-        """Run a call by Python alone; impure calls that were made for it are not made again, so
-        many of those with output among them."""
+    def run_eagerly(self, call: PythonCall, reason: str, outputs: Sequence[bool] = ()) -> Any:
+        """Run a call by Python alone; impure calls that were made for it are not made again;
+        ``outputs`` says which of those with output were."""
         self.last_call = LastCall("eager", reason)
-        if not (self.calls.made or outputs):
+        if not (self.calls.made or any(outputs)):
             return self.function(*call.args, **call.kwargs)
         python = PythonState(self.function, call.args, call.kwargs)
         with self.number_slots.repeating(python, self.calls, reason, outputs):
@@ -256,6 +256,7 @@ class Compiled:
                 self.last_call = LastCall("traced", "the function raised an exception")
                 try:
                     session.end()
+                    installed.flush_outputs()
                 finally:
                     python.replace_numbers()
                 raise
@@ -281,6 +282,7 @@ class Compiled:
                     session.abandon()
                     raise TraceError(f"{self.name} cannot be compiled whole: {reason}") from None
                 session.end()
+                installed.flush_outputs()
                 if session.sparse_weights:
                     self.records_sparse = not session.keeps_sparse_gradients()
                 reason.__traceback__ = None  # its frames keep numbers of the session
@@ -301,9 +303,10 @@ class Compiled:
         tensors = variant.inputs_for(call.tensors, call.numbers)
         tensors = None if tensors is None else variant.completed(tensors)
         if tensors is None:  # another thread has changed what the function reads
-            outputs = variant.output_calls
+            variant.skip_outputs(captured)
+            outputs = variant.outputs_made()
             return self.run_eagerly(call, "Python state is changed meanwhile", outputs)
-        variant.skip_outputs()
+        variant.skip_outputs(captured)
         return self.run_variant(variant, call, tensors)
 
     def with_fixed_numbers(

@@ -19,10 +19,11 @@ from evergrad.compiler.frontend.base_arguments import (
     base_arguments,
     is_same_memory,
 )
-from evergrad.compiler.frontend.effects import Effects, effects_of, unwatch
+from evergrad.compiler.frontend.effects import Effects
+from evergrad.compiler.frontend.find_effects import effects_of, unwatch
 from evergrad.compiler.frontend.guards import Guards
 from evergrad.compiler.frontend.number_slots import Installed, NumberSlots
-from evergrad.compiler.frontend.outputs import Output, Results
+from evergrad.compiler.frontend.outputs import Output, Results, has_shared_container
 from evergrad.compiler.frontend.partition import Derivative, partition
 from evergrad.compiler.frontend.python_state import PythonState
 from evergrad.compiler.frontend.recorded_calls import CallRecorder
@@ -30,7 +31,7 @@ from evergrad.compiler.frontend.session import NotWholeError, Session
 from evergrad.core.functionalize import read_source
 from evergrad.core.node import FreedNode, GraphNode, Leaf
 from evergrad.core.python_numbers import Expressions
-from evergrad.core.records import children_with_records, flatten_records
+from evergrad.core.records import flatten_records
 from evergrad.core.saved_values import Packed
 from evergrad.core.shapes import TensorType
 from evergrad.core.storage import Storage
@@ -206,23 +207,6 @@ def _captured(
     found.guards.guard_memory(found.outside)
     state.release()
     return found
-
-
-def has_shared_container(result: Any) -> bool:
-    """Whether a list, a dictionary or a record is reached twice in a tree."""
-    seen: set[int] = set()
-    waiting = [result]
-    while waiting:
-        tree = waiting.pop()
-        found = children_with_records(tree)
-        if found is None:
-            continue
-        if not isinstance(tree, tuple):
-            if id(tree) in seen:
-                return True
-            seen.add(id(tree))
-        waiting += found[1]
-    return False
 
 
 class _Capture:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from operator import is_, itemgetter
 from typing import Any
 
 from evergrad.compiler.frontend.identity_guards import identity_guard
@@ -43,9 +44,35 @@ class OptionGuards:
 
     def __init__(self, trace: FunctionalizingTrace, skipped: Collection[Slot]) -> None:
         """``skipped`` are options that the program itself writes."""
-        self.groups = list(trace.groups.values())
+        groups = list(trace.groups.values())
+        rest = {id(group): [k for k in group if (id(group), k) not in skipped] for group in groups}
+        is_part = {id(g): 1 < len(rest[id(g)]) < len(g) for g in groups}
+        self.groups = [group for group in groups if not is_part[id(group)]]
+        # The groups of which the program writes options, and functions that give the others.
+        self.parts = [
+            (group, len(group), itemgetter(*rest[id(group)])) for group in groups
+            if is_part[id(group)]
+        ]  # fmt: skip
         self.predicates = list(_options(trace, skipped))
-        self.accept(identity_guard(self.groups))
+        self.accept(self.new_guard())
+
+    def new_guard(self) -> Callable[[], bool]:
+        """A function that returns whether the options are the same objects as now."""
+        are_same = identity_guard(self.groups)
+        if not self.parts:
+            return are_same
+        seen = [(group, count, of, of(group)) for group, count, of in self.parts]
+
+        def hold() -> bool:
+            try:
+                for group, count, of, then in seen:
+                    if len(group) != count or not all(map(is_, of(group), then)):
+                        return False
+            except KeyError:
+                return False
+            return are_same()
+
+        return hold
 
     def accept(self, are_same: Callable[[], bool]) -> None:
         """The values that ``are_same`` compares with satisfy the guards."""
@@ -55,7 +82,7 @@ class OptionGuards:
     def hold(self) -> bool:
         """Whether the options, some of which have changed, satisfy their guards; those that are
         read at run time may have other values."""
-        are_same = identity_guard(self.groups)  # before the predicates are evaluated
+        are_same = self.new_guard()  # before the predicates are evaluated
         for predicate, expected, _ in self.predicates:
             if predicate() != expected:
                 return False
@@ -111,14 +138,14 @@ class Guards:
     def guard_memory(self, outside: Sequence[Tensor]) -> None:
         """Guard the memory of captured tensors, after the trace has restored it."""
         self.predicates.append(_guard(partial(_memory, outside), "the memory of a tensor"))
-        self.use_fast_check(self.new_fast_check(), identity_guard(self.options.groups))
+        self.use_fast_check(self.new_fast_check(), self.options.new_guard())
 
     def hold(self) -> bool:
         if self.fast_check():
             return True
         # Made before the predicates are evaluated, so that a concurrent mutation fails it.
         fast_check = self.new_fast_check()
-        options_are_same = identity_guard(self.options.groups)
+        options_are_same = self.options.new_guard()
         for predicate, expected, _ in self.predicates:
             if predicate() != expected:
                 return False

@@ -12,8 +12,10 @@ from typing import Any
 
 from evergrad.compiler.frontend.append_recorder import AppendRecorder
 from evergrad.compiler.frontend.impure import StandIn
+from evergrad.core.deferred_numbers import deferred_item
 from evergrad.core.functionalize import SymbolicNumber
-from evergrad.core.python_numbers import NUMBERS, PythonNumber
+from evergrad.core.python_numbers import NUMBERS, DeferredNumber, PythonNumber
+from evergrad.core.tensor import Tensor
 
 # Built-in functions that have stand-ins where they are only called.
 BUILTINS = {"len": len, "float": float, "int": int, "round": round}
@@ -33,12 +35,23 @@ class NumberFunction(StandIn):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         recorder = self.recorder
+        if len(args) == 1 and self.held is float and not kwargs:
+            number = self.deferred(args[0])
+            if number is not None:
+                return number
         for arg in args:
             if type(arg) in (PythonNumber, AppendRecorder, SymbolicNumber):
                 if recorder is not None and recorder.is_recording() and not kwargs:
                     return self.computed(args)
                 break
         return self.held(*args, **kwargs)
+
+    def deferred(self, value: Any) -> DeferredNumber | None:
+        """``float()`` of a tensor, or of a number in one, as long as it need not be read."""
+        if isinstance(value, Tensor) and value.numel() == 1:
+            value = deferred_item(value)
+        is_float = type(value) is DeferredNumber and value.kind is float
+        return value if is_float else None
 
     def computed(self, args: tuple[Any, ...]) -> Any:
         first = args[0]

@@ -17,11 +17,12 @@ from typing import Any
 
 from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorder
 from evergrad.compiler.frontend.base_arguments import BaseArgument
+from evergrad.compiler.frontend.call_log import CallLog
 from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.compiler.frontend.number_trees import NumberTree, numbers_in
 from evergrad.compiler.frontend.places import Slot, plain_numbers, read_slot
 from evergrad.compiler.frontend.python_state import PythonState
-from evergrad.compiler.frontend.recorded_calls import CallLog, CallRecorder
+from evergrad.compiler.frontend.recorded_calls import CallRecorder
 from evergrad.compiler.frontend.session import Session
 from evergrad.compiler.frontend.slots import ValueSlot, is_writable
 from evergrad.core.python_numbers import NUMBERS, PythonNumber
@@ -155,19 +156,25 @@ class NumberSlots:
                         installed.add_tree(slot, session)
                 elif can_stand_in(slot.before, state):
                     installed.add_recorder(slot)
+        is_free = can_compute and not self.is_off and state.opaque is None
+        is_wanted = installed.recorder is None and state.calls_builtin("float")
+        if log is not None and is_free and is_wanted:
+            installed.record_calls(CallRecorder(session, state, log))
         if installed.recorder is not None and installed.recorder.refusal is None:
             installed.recorder.install_number_functions()
         if log is not None and log.made:
             installed.add_containers_of(log, state, session)
         return installed
 
-    def repeating(self, state: PythonState, log: CallLog, reason: str, outputs: int) -> Installed:
+    def repeating(
+        self, state: PythonState, log: CallLog, reason: str, outputs: Sequence[bool]
+    ) -> Installed:
         """Let places hold stand-ins that repeat the impure calls which were made for the present
-        call, so many of those with output among them, and record nothing."""
+        call, and record nothing; ``outputs`` says which of those with output were made."""
         installed = Installed()
         recorder = CallRecorder(None, state, log)
         recorder.refuse(reason)
-        recorder.outputs_made = outputs
+        recorder.outputs_made = list(outputs)
         installed.record_calls(recorder)
         installed.add_containers_of(log, state, None)
         return installed
@@ -221,8 +228,14 @@ class Installed:
         # What records impure calls.
         self.recorder: CallRecorder | None = None
 
+    def flush_outputs(self) -> None:
+        if self.recorder is not None:
+            self.recorder.flush_outputs()
+
     def record_calls(self, recorder: CallRecorder) -> None:
         self.recorder = recorder
+        if recorder.session is not None:
+            recorder.session.after_flush = recorder.flush_outputs
         recorder.installed = self
         recorder.install()
 

@@ -13,7 +13,7 @@ from evergrad.core.functionalize import FunctionalizingTrace, SymbolicNumber
 from evergrad.core.node import Leaf
 from evergrad.core.op import Op
 from evergrad.core.python_numbers import DeferredNumber, PythonNumber
-from evergrad.core.records import flatten_records
+from evergrad.core.records import children_with_records, flatten_records
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, detached, on_storage
 from evergrad.core.trace import Var
@@ -252,3 +252,20 @@ def _view_of(source: _Source, tensor: Tensor, skipped: int = 0) -> Alias:
 
 def _whole(storage: Storage) -> Tensor:
     return on_storage(storage.value, storage.type, storage, None)
+
+
+def has_shared_container(result: Any) -> bool:
+    """Whether a list, a dictionary or a record is reached twice in a tree."""
+    seen: set[int] = set()
+    waiting = [result]
+    while waiting:
+        tree = waiting.pop()
+        found = children_with_records(tree)
+        if found is None:
+            continue
+        if not isinstance(tree, tuple):
+            if id(tree) in seen:
+                return True
+            seen.add(id(tree))
+        waiting += found[1]
+    return False

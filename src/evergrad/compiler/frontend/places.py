@@ -195,9 +195,12 @@ def plain_numbers(value: Any, depth: int = 6) -> Any:
         if all(map(operator.is_, members, value)):
             return value
         return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
-    if isinstance(value, (dict, set)) and any(type(key) is PythonNumber for key in value):
-        plain_keys(value)
+    if isinstance(value, set):
+        _replace_members(value, depth)
+        return value
     if isinstance(value, (dict, list, deque)):
+        if isinstance(value, dict):
+            _replace_keys(value, depth)
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for key, held in list(pairs):
             plain = plain_numbers(held, depth - 1)
@@ -210,17 +213,20 @@ def plain_numbers(value: Any, depth: int = 6) -> Any:
     return value
 
 
-def plain_keys(container: Any) -> None:
-    """Replace numbers of a session among the keys of a mapping or the members of a set."""
-    if isinstance(container, set):
-        members = {plain_numbers(member) for member in container}
-        set.clear(container)
-        set.update(container, members)
-        return
-    pairs = [(plain_numbers(key), held) for key, held in container.items()]
-    dict.clear(container)
-    for key, held in pairs:
-        dict.__setitem__(container, key, held)
+def _replace_keys(held: dict[Any, Any], depth: int) -> None:
+    """Have Python floats for the numbers of a session among the keys."""
+    keys = [plain_numbers(key, depth - 1) for key in held]
+    if not all(map(operator.is_, keys, held)):
+        members = list(zip(keys, held.values(), strict=True))
+        held.clear()
+        held.update(members)
+
+
+def _replace_members(held: set[Any], depth: int) -> None:
+    members = [plain_numbers(member, depth - 1) for member in held]
+    if not all(map(operator.is_, members, held)):
+        held.clear()
+        held.update(members)
 
 
 def random_state(source: Any) -> Any:

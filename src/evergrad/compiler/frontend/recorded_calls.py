@@ -15,14 +15,21 @@ import math
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.frontend import impure
-from evergrad.compiler.frontend.append_recorder import APPENDABLE, AppendRecorder
-from evergrad.compiler.frontend.arguments import PythonCall, key_of
+from evergrad.compiler.frontend.append_recorder import AppendRecorder
+from evergrad.compiler.frontend.arguments import PythonCall
+from evergrad.compiler.frontend.call_log import (
+    Arguments,
+    CallLog,
+    Performed,
+    RecordedCall,
+    RecordedOutput,
+)
+from evergrad.compiler.frontend.call_stand_ins import RecordedIterator, RecordedSource, stand_in
 from evergrad.compiler.frontend.impure import is_stand_in
 from evergrad.compiler.frontend.number_functions import BUILTINS, OF_SCHEDULES, NumberFunction
 from evergrad.compiler.frontend.places import StateGuard, is_plain, read_slot
@@ -32,199 +39,19 @@ from evergrad.core.python_numbers import (
     DeferredNumber,
     Expression,
     PythonNumber,
-    constant,
     exactly,
     is_input,
     value_of,
 )
 from evergrad.core.state import using
+from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
-from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
+from evergrad.core.tree import tree_unflatten
 
 if TYPE_CHECKING:
     from evergrad.compiler.frontend.number_slots import Installed
     from evergrad.compiler.frontend.python_state import PythonState
     from evergrad.compiler.frontend.session import Session
-
-
-class Performed:
-    """An impure call that was made, with what it returned or raised."""
-
-    __slots__ = ("error", "function", "value")
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-        self.value: Any = None
-        self.error: Exception | None = None
-
-
-class CallLog:
-    """The impure calls that were made for the present call of a compiled function, in order. A
-    program or a session that is tried after another one gets their results again."""
-
-    def __init__(self) -> None:
-        self.made: list[Performed] = []
-        self.position = 0
-        self.is_closed = False
-
-    @contextmanager
-    def closed(self) -> Iterator[None]:
-        """Make no further calls meanwhile."""
-        self.rewind()
-        self.is_closed = True
-        try:
-            yield
-        finally:
-            self.is_closed = False
-
-    def has_more(self) -> bool:
-        """Whether there are calls that were made before."""
-        return self.position < len(self.made)
-
-    def containers(self) -> list[Any]:
-        """The containers of which methods were called."""
-        found = [getattr(made.function, "__self__", None) for made in self.made]
-        return [held for held in found if type(held) in APPENDABLE]
-
-    def rewind(self) -> None:
-        self.position = 0
-
-    def clear(self) -> None:
-        self.made, self.position = [], 0
-
-    def perform(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Performed:
-        """Make the next call, unless it was made already."""
-        if self.is_closed and self.position >= len(self.made):
-            return _NOT_MADE
-        if self.position < len(self.made):
-            found = self.made[self.position]
-            if found.function == function:
-                self.position += 1
-                return found
-            del self.made[self.position :]  # another thread has changed what the function reads
-        found = Performed(function)
-        outer, self.made, self.position = (self.made, self.position), [], 0
-        try:
-            found.value = function(*args, **kwargs)
-        except Exception as error:
-            found.error = error
-        finally:
-            self.made, self.position = outer
-        self.made.append(found)
-        self.position += 1
-        return found
-
-
-_NOT_MADE = Performed(None)
-_NOT_MADE.error = RuntimeError("no further calls are made")
-
-
-class RecordedCall:
-    """A call that a program makes before its run. ``leaves`` are what it returned for this run."""
-
-    def __init__(
-        self, log: CallLog, function: Any, arguments: Arguments, performed: Performed, fresh: bool,
-        convert: Callable[[Any], Any] | None = None,
-    ) -> None:  # fmt: skip
-        """A list that is returned is ``fresh`` if nothing else refers to it; ``convert`` is applied
-        to what is returned."""
-        self.log = log
-        self.function = function
-        self.name = getattr(function, "__qualname__", "")
-        self.arguments = arguments
-        self.raises = type(performed.error)
-        self.is_flattened = fresh
-        self.convert = convert
-        self.leaves, self.spec = self.flattened(performed.value)
-        self.keys = [call_key(leaf) for leaf in self.leaves]
-        # What the keys identify by id.
-        self.kept = [leaf for leaf in self.leaves if is_object(leaf)]
-
-    def flattened(self, value: Any) -> tuple[list[Any], TreeSpec]:
-        if self.convert is not None:
-            value = self.convert(value)
-        if self.is_flattened and type(value) is list:
-            return tree_flatten(value, lambda node: node is not value)
-        return tree_flatten(value, lambda node: type(node) is not tuple)
-
-    def replay(self) -> bool:
-        """Make the call; whether it returns what the program is for."""
-        performed = self.log.perform(self.function, *self.arguments.values())
-        if type(performed.error) is not self.raises:
-            return False
-        leaves, spec = self.flattened(performed.value)
-        if spec != self.spec or len(leaves) != len(self.keys):
-            return False
-        for leaf, key in zip(leaves, self.keys):  # noqa: B905 - equal lengths
-            if leaf.__class__ is not key and call_key(leaf) != key:
-                return False
-        self.leaves = leaves
-        return True
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        return [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
-
-    def release(self) -> None:
-        """Drop what the call returned."""
-        self.leaves = []
-
-
-class Arguments:
-    """The arguments of a recorded call: values, or expressions of run-time numbers."""
-
-    def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        numbers = [v for v in (*args, *kwargs.values()) if type(v) is PythonNumber]
-        self.args = [value_of(v) for v in args]
-        self.kwargs = {key: value_of(v) for key, v in kwargs.items()}
-        self.expressions: list[Expression] = []
-        self.of_kwargs: dict[str, Expression] = {}
-        if numbers:
-            self.expressions = [_expression(v) for v in args]
-            self.of_kwargs = {key: _expression(v) for key, v in kwargs.items()}
-
-    def values(self) -> tuple[list[Any], dict[str, Any]]:
-        if not self.expressions and not self.of_kwargs:
-            return self.args, self.kwargs
-        kwargs = {key: expression() for key, expression in self.of_kwargs.items()}
-        return [expression() for expression in self.expressions], kwargs
-
-
-def _expression(value: Any) -> Expression:
-    return value.expression if type(value) is PythonNumber else constant(value)
-
-
-def call_key(leaf: Any) -> Any:
-    """What a program depends on of a value that a call returns: of a number its type, of a tensor
-    type, strides and history, of plain values all, of others the identity."""
-    if leaf.__class__ in (int, float):
-        return leaf.__class__
-    if isinstance(leaf, Tensor):
-        return slot_key(leaf)
-    return key_of(leaf) if is_plain(leaf) else (None, id(leaf))
-
-
-def is_object(leaf: Any) -> bool:
-    return not isinstance(leaf, Tensor) and not is_plain(leaf)
-
-
-class RecordedOutput:
-    """A call that a program makes after its run. ``given`` are its arguments in the traced call,
-    which are results of the program."""
-
-    def __init__(
-        self, function: Any, args: Sequence[Any], kwargs: dict[str, Any],
-        is_ready: Callable[[], bool],
-    ) -> None:  # fmt: skip
-        self.function = function
-        self.name = function.__name__
-        self.given: Any = (list(args), dict(kwargs))
-        # Whether the call would run no code of the user's, and not fail.
-        self.is_ready = is_ready
-
-    def perform(self, given: Any) -> None:
-        args, kwargs = given
-        self.function(*args, **kwargs)
 
 
 class CallRecorder:
@@ -238,8 +65,9 @@ class CallRecorder:
         self.calls: list[RecordedCall] = []
         self.outputs: list[RecordedOutput] = []
         self.refusal: str | None = None
-        # How many of the calls with output were made before.
-        self.outputs_made = 0
+        # Which of the calls with output were made before; and those that wait for their values.
+        self.outputs_made: list[bool] = []
+        self.deferred: list[tuple[list[Any], dict[str, Any]]] = []
         self.installed: Installed | None = None
         self.filters = warnings.filters
         self.show = _show()
@@ -298,7 +126,7 @@ class CallRecorder:
 
     def discard(self) -> None:
         """Drop what was recorded: the call is no program."""
-        self.calls, self.outputs = [], []
+        self.calls, self.outputs, self.deferred = [], [], []
 
     def keeps_stand_ins(self) -> bool:
         """Whether Python keeps a stand-in, after they were removed."""
@@ -414,7 +242,11 @@ class CallRecorder:
         """Print, and record it."""
         if self.is_made():
             return
-        plain = list(map(_shown, args))
+        if self.refusal is not None:
+            self.flush_outputs()
+        args = list(map(_as_now, args))
+        is_deferred = bool(self.deferred) or any(map(_is_computed, args))
+        plain = [v if _is_computed(v) else _shown(v) for v in args]
         if not all(map(_is_printable, (*plain, *kwargs.values()))):
             self.refuse(f"print() is called with a {_kind_of(plain)}")
         elif kwargs.get("file") is not None:
@@ -422,17 +254,25 @@ class CallRecorder:
         elif not _stdout_is_plain():
             self.refuse("print() writes to an object of the user's", is_lasting=False)
         else:
-            given = [
-                value if type(value) is not SymbolicNumber or is_input(value) else shown
-                for value, shown in zip(args, plain, strict=True)
-            ]
-            self.outputs.append(RecordedOutput(impure.PRINT, given, kwargs, _stdout_is_plain))
-        impure.PRINT(*plain, **kwargs)
+            made = RecordedOutput(impure.PRINT, args, kwargs, _stdout_is_plain)
+            made.is_deferred = is_deferred and self.refusal is None
+            self.outputs.append(made)
+            if made.is_deferred:
+                self.deferred.append((plain, kwargs))
+                return
+        self.flush_outputs()
+        impure.PRINT(*map(_shown, plain), **kwargs)
+
+    def flush_outputs(self) -> None:
+        """Print what the call has printed so far, before the values were computed."""
+        deferred, self.deferred = self.deferred, []
+        for args, kwargs in deferred:
+            self.refuse("print() is called with a value that Python reads")
+            impure.PRINT(*map(_shown, args), **kwargs)
 
     def is_made(self) -> bool:
         """Whether the next call with output was made before."""
-        self.outputs_made -= 1
-        return self.outputs_made >= 0
+        return bool(self.outputs_made) and self.outputs_made.pop(0)
 
     def warn(
         self, message: Any, category: Any = None, stacklevel: int = 1, source: Any = None,
@@ -483,7 +323,7 @@ def _leaf_of(call: RecordedCall, index: int) -> Expression:
 def _is_printable(value: Any) -> bool:
     if type(value) in (list, tuple):
         return all(map(_is_printable, value))
-    return is_plain(value)
+    return is_plain(value) or (type(value) is Tensor and _is_computed(value))
 
 
 def _shown(value: Any) -> Any:
@@ -491,6 +331,23 @@ def _shown(value: Any) -> Any:
     if type(value) is SymbolicNumber:
         return value.value if is_input(value) else value.read()
     return value.read() if type(value) is DeferredNumber else value_of(value)
+
+
+def _is_computed(value: Any) -> bool:
+    """Whether a number or a tensor is computed by the program."""
+    if type(value) is Tensor:
+        return not value.requires_grad
+    if type(value) is DeferredNumber:
+        return True
+    return type(value) is SymbolicNumber and not is_input(value)
+
+
+def _as_now(value: Any) -> Any:
+    """A tensor that later writes do not reach; other values as they are."""
+    if type(value) is not Tensor or value.requires_grad or value._value is NO_ARRAY:
+        return value
+    with using(grad=False, no_grad=True):
+        return value.clone()
 
 
 def _kind_of(values: Sequence[Any]) -> str:
@@ -518,103 +375,3 @@ def _shows_plainly() -> bool:
 
 
 _ROOT = PythonCall.on_session.__code__
-
-
-# -- stand-ins ----------------------------------------------------------------------------------
-
-
-class RecordedFunction(impure.StandIn):
-    """Replaces an impure function while a session runs; for other threads it is that function."""
-
-    __slots__ = ()
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        recorder = self.recorder
-        if recorder is None or not recorder.is_recording():
-            return self.held(*args, **kwargs)
-        if self.held is impure.PRINT:
-            return recorder.output(args, kwargs)
-        return recorder.call(self.held, args, kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.held, name)
-
-    def __reduce__(self) -> Any:
-        return self.held.__reduce__()
-
-
-class RecordedWarn(RecordedFunction):
-    """Replaces ``warnings.warn``."""
-
-    __slots__ = ()
-
-    def __call__(
-        self, message: Any, category: Any = None, stacklevel: int = 1, source: Any = None,
-        **others: Any,
-    ) -> Any:  # fmt: skip
-        recorder = self.recorder
-        if recorder is None or not recorder.is_recording():
-            return self.held(message, category, stacklevel + 1, source, **others)
-        return recorder.warn(message, category, stacklevel, source, **others)
-
-
-class RecordedSource(impure.StandIn):
-    """Replaces a source of random numbers."""
-
-    __slots__ = ()
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self.held)
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.held, name)
-        recorder = self.recorder
-        if recorder is None or not impure.is_method(name):
-            return found
-        return RecordedFunction(found, recorder)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.held.__reduce_ex__(protocol)
-
-
-class RecordedIterator(impure.StandIn):
-    """Replaces an iterator."""
-
-    __slots__ = ()
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self.held)
-
-    def __iter__(self) -> RecordedIterator:
-        return self
-
-    def __next__(self) -> Any:
-        recorder = self.recorder
-        if recorder is None or not recorder.is_recording():
-            return next(self.held)
-        recorder.flush_recorders(self.held)
-        return recorder.call(self.held.__next__, (), {})
-
-    def __getattr__(self, name: str) -> Any:
-        if self.recorder is not None:
-            self.recorder.refuse(f"the method {name} of an iterator is used")
-        return getattr(self.held, name)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        if self.recorder is not None:
-            self.recorder.refuse("an iterator is copied")
-        return self.held.__reduce_ex__(protocol)
-
-
-def stand_in(value: Any, recorder: CallRecorder) -> Any:
-    """The stand-in for an impure function or object."""
-    if value is impure.WARN:
-        return RecordedWarn(value, recorder)
-    kind: Any = RecordedIterator
-    if impure.is_function(value):
-        kind = RecordedFunction
-    elif impure.is_source(value):
-        kind = RecordedSource
-    return kind(value, recorder)

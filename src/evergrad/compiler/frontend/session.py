@@ -70,6 +70,8 @@ class Session(FunctionalizingTrace):
         # Nodes with smaller numbers are outside, and whether a backward pass has run one of them.
         self.first_node = next_sequence()
         self.differentiates_outside = False
+        # What is done once values are computed: printing them.
+        self.after_flush: Callable[[], None] | None = None
         # Whether what makes it no program is expected to pass.
         self.is_passing = False
         # The modes when the function returned.
@@ -172,6 +174,8 @@ class Session(FunctionalizingTrace):
             Trace.materialize(self, what)
         self.breaks.append(Break(what, user_location(1)))
         self.flush()
+        if self.after_flush is not None:
+            self.after_flush()
 
     # -- running what was recorded ----------------------------------------------------------------
 
@@ -288,6 +292,7 @@ class Session(FunctionalizingTrace):
         """Drop the references to the compiled function and to itself: values of the graph, which
         programs keep, reference the session."""
         self.run_segment = _ended
+        self.after_flush = None
         self.modes = None
         self.visible = ()
         self.copies, self.made, self.sparse_weights = {}, {}, []

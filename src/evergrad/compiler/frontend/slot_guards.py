@@ -16,6 +16,7 @@ class SlotGuards:
     def __init__(self, slots: Iterable[Slot]) -> None:
         self.cells: list[tuple[CellType, Any]] = []
         self.entries: list[tuple[Callable[..., Any], Any, Any]] = []
+        self.attributes: list[tuple[Any, str, Any]] = []
         self.others: list[tuple[Any, Any, Any]] = []
         for holder, key in slots:
             held = read_slot(holder, key)
@@ -23,6 +24,8 @@ class SlotGuards:
                 self.cells.append((holder, held))
             elif isinstance(holder, (dict, MappingProxyType)):
                 self.entries.append((holder.get, key, held))
+            elif isinstance(key, str) and not isinstance(holder, (list, CellType)):
+                self.attributes.append((holder, key, held))
             else:
                 self.others.append((holder, key, held))
 
@@ -36,5 +39,8 @@ class SlotGuards:
             return False
         for get, key, then in self.entries:
             if get(key, MISSING) is not then:
+                return False
+        for owner, name, then in self.attributes:
+            if getattr(owner, name, MISSING) is not then:
                 return False
         return all(read_slot(holder, key) is then for holder, key, then in self.others)

@@ -148,23 +148,20 @@ class Variant:
         is_valid = self.accepts(given) and not self.aliases_written(given)
         return given if is_valid else None
 
-    @property
-    def output_calls(self) -> int:
-        """The number of impure calls after a run."""
+    def outputs_made(self) -> list[bool]:
+        """Which of the impure calls after a run were made for the present call."""
         effects = self.captured.effects
-        return 0 if effects is None else len(effects.outputs)
+        if effects is None:
+            return []
+        return [number not in effects.waiting for number in range(len(effects.outputs))]
 
-    @property
-    def outputs_made(self) -> int:
-        """How many of them were made for the present call."""
+    def skip_outputs(self, traced: Captured) -> None:
+        """The impure calls after the next run were made while it was traced, but for those that
+        need what it computes."""
         effects = self.captured.effects
-        return 0 if effects is None else effects.outputs_made
-
-    def skip_outputs(self) -> None:
-        """The impure calls after the next run were made while it was traced."""
-        effects = self.captured.effects
-        if effects is not None:
-            effects.outputs_made = len(effects.outputs)
+        if effects is not None and traced.effects is not None:
+            made = [output.is_deferred for output in traced.effects.outputs]
+            effects.waiting = [number for number, is_deferred in enumerate(made) if is_deferred]
 
     def is_for_calls(self) -> bool:
         """Whether the program is for what the impure calls of the present call have returned."""

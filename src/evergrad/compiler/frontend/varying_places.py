@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evergrad.compiler.frontend.effects import entries_of
+from evergrad.compiler.frontend.find_effects import entries_of
 from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.compiler.frontend.places import StateGuard
 from evergrad.compiler.frontend.python_state import PythonState
