@@ -31,6 +31,7 @@ from evergrad.compiler.passes.recompute import recompute_cheap
 from evergrad.compiler.passes.reuse_reductions import reuse_reductions
 from evergrad.compiler.passes.rewriter import eliminate_dead_code
 from evergrad.compiler.passes.simplify import simplify
+from evergrad.compiler.passes.split_complex import split_complex
 from evergrad.compiler.passes.split_k import split_k
 from evergrad.compiler.passes.strip_messages import strip_messages
 from evergrad.compiler.passes.verify import Verifier
@@ -72,6 +73,7 @@ PASSES = (
     Pass("lower_composites", lower_composites, Target.PROGRAM | Target.DIFFERENTIABLE, True),
     Pass("pack_dropout_masks", pack_dropout_masks, Target.PROGRAM | Target.DIFFERENTIABLE),
     Pass("recognise_attention", recognise_attention, Target.PROGRAM | Target.JOINT),
+    Pass("split_complex", split_complex, Target.COMPILED, True),
     Pass("simplify", simplify),
     Pass("decompose_movement", decompose_movement),
     Pass("batch_accumulations", batch_accumulations),
