@@ -174,11 +174,23 @@ def test_numpy_calls_are_kept_with_their_lines(folder: Path) -> None:
 
 
 def test_random_numpy_calls_are_not_kept(folder: Path) -> None:
-    step = eg.compile(lambda x: eg.multinomial(x.softmax(-1), 2))
+    step = eg.compile(lambda x: eg.poisson(x.abs()))
     step(normal(3, 3))
     (program,) = programs_of(step)
     assert any(i.kernel is None for i in program.instructions)
     assert programs_in(folder) == []
+
+
+def test_native_draws_are_kept(folder: Path) -> None:
+    found = []
+    for is_second in (False, True):
+        step = eg.compile(lambda x: (x + eg.randn(3, 7), eg.multinomial(x.softmax(-1), 2)))
+        eg.manual_seed(4)
+        found += step(normal(3, 7))
+        (program,) = programs_of(step)
+        assert is_from_disk(program) is is_second
+    for first, second in zip(found[:2], found[2:], strict=True):
+        np.testing.assert_array_equal(first.numpy(), second.numpy())
 
 
 def test_a_large_folder_loses_what_was_not_used_lately(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from evergrad.compiler.kernels.registry import LOWERINGS
 from evergrad.compiler.passes import decompose_indexing, decompose_movement
 from evergrad.compiler.passes.lower_random import WORD_DRAWS
 from evergrad.compiler.passes.simplify import RULES
+from evergrad.compiler.passes.split_complex import RULES as COMPLEX
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import TABLE, Op
 from evergrad.core.row_facts import UNSTATED, Emit, cheap
@@ -78,11 +79,15 @@ def test_a_row_that_lacks_a_fact_fails(column: str, nothing: Any, message: str) 
 # -- what rows state is what the compiler does --------------------------------------------------
 
 
+# Rows of complex numbers alone, which are split into their parts.
+_COMPLEX = ("abs_complex", "complex", "conj")
+
+
 def is_lowered(row: Op) -> bool:
     """Whether the compiler has something of its own for a row as a whole."""
     in_loops = row.combine is not None or row.indexing is not None or row in (FULL, CAT)
     decompositions = RULES, decompose_movement.RULES, decompose_indexing.RULES, WORD_DRAWS
-    tables = LOWERINGS, *decompositions
+    tables = LOWERINGS, *decompositions, *((COMPLEX,) if row.name in _COMPLEX else ())
     return in_loops or any(row in table for table in tables)
 
 

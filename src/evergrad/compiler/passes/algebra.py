@@ -38,6 +38,8 @@ def ones_of(graph: Graph) -> set[Any]:
     found: set[Any] = set()
     for eqn in graph.equations:
         is_view = eqn.op.alias and eqn.args[0] in found
+        # The imaginary part of a complex one is none.
+        is_view = is_view and eqn.outs[0].type.dtype is eqn.args[0].type.dtype
         if is_view or (eqn.op is FULL and eqn.args[0] == 1):
             found.update(eqn.outs)
     return found

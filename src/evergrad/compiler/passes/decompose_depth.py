@@ -47,8 +47,8 @@ def _planes(windows: Windows) -> Windows:
 # -- along the depth ----------------------------------------------------------------------------
 
 
-def _padded(x: Tensor, dim: int, low: int, high: int, fill: float = 0.0) -> Tensor:
-    """Planes before and after; negative numbers leave some out."""
+def padded_dim(x: Tensor, dim: int, low: int, high: int, fill: float = 0.0) -> Tensor:
+    """A dimension with elements before and after; negative numbers leave some out."""
     extent = x._type.shape[dim]
     x = slice_dim(x, dim, max(0, -low), extent - max(0, -high))
 
@@ -99,7 +99,7 @@ def _mirrored(windows: Windows) -> Windows:
 
 def _unfolded(x: Tensor, windows: Windows) -> Tensor:
     """The planes of each window along the depth as channels: [N * count, C * kernel, H, W]."""
-    shifts = _shifts(_padded(x, _DEPTH, *windows.padding[0]), _DEPTH, windows)
+    shifts = _shifts(padded_dim(x, _DEPTH, *windows.padding[0]), _DEPTH, windows)
     samples, channels, _, *plane = x._type.shape
     parts = [unsqueeze(permute(part, (0, 2, 1, 3, 4)), 3) for part in shifts]
     joined = cat(parts, 3) if len(parts) > 1 else bind(CLONE, parts[0])
@@ -160,7 +160,7 @@ def _max_pool(x: Tensor, *, windows: Windows) -> Tensor | None:
         return None
     dim = x.ndim - 3
     planes = bind(MAX_POOL, x, windows=_planes(windows))
-    first, *rest = _shifts(_padded(planes, dim, *windows.padding[0], -inf), dim, windows)
+    first, *rest = _shifts(padded_dim(planes, dim, *windows.padding[0], -inf), dim, windows)
     for part in rest:
         first = maximum(first, part)
     return first if rest else bind(CLONE, first)
@@ -172,10 +172,10 @@ def _max_pool_places(x: Tensor, *, windows: Windows) -> Tensor | None:
         return None
     dim, (depth, height, width) = x.ndim - 3, windows.size
     low, high = windows.padding[0]
-    values = _padded(bind(MAX_POOL, x, windows=_planes(windows)), dim, low, high, -inf)
+    values = padded_dim(bind(MAX_POOL, x, windows=_planes(windows)), dim, low, high, -inf)
     inside = bind(MAX_POOL_PLACES, x, windows=_planes(windows))
     numbers = reshape(arange(depth, dtype=dtypes.int64), (depth, 1, 1)) * (height * width)
-    places = _padded(inside + numbers, dim, low, high, -1)
+    places = padded_dim(inside + numbers, dim, low, high, -1)
     pairs = zip(_shifts(values, dim, windows), _shifts(places, dim, windows), strict=True)
     best, found = next(pairs)
     for value, place in pairs:
@@ -189,7 +189,7 @@ def _window_sum(x: Tensor, *, windows: Windows) -> Tensor | None:
         return None
     dim = x.ndim - 3
     planes = bind(WINDOW_SUM, x, windows=_planes(windows))
-    return _summed(_shifts(_padded(planes, dim, *windows.padding[0]), dim, windows))
+    return _summed(_shifts(padded_dim(planes, dim, *windows.padding[0]), dim, windows))
 
 
 def _summed(parts: list[Tensor]) -> Tensor:
@@ -209,7 +209,7 @@ def _window_spread(g: Tensor, *, windows: Windows) -> Tensor | None:
     ):  # fmt: skip
         return _repeated(planes, dim, windows)
     mirrored = _mirrored(windows)
-    spaced = _padded(_spaced(planes, dim, windows.stride[0]), dim, *mirrored.padding[0])
+    spaced = padded_dim(_spaced(planes, dim, windows.stride[0]), dim, *mirrored.padding[0])
     return _summed(_shifts(spaced, dim, mirrored))
 
 
@@ -218,7 +218,7 @@ def _repeated(x: Tensor, dim: int, windows: Windows) -> Tensor:
     shape, deep = x._type.shape, windows.kernel[0]
     wide = expand(unsqueeze(x, dim + 1), (*shape[: dim + 1], deep, *shape[dim + 1 :]))
     joined = reshape(bind(CLONE, wide), (*shape[:dim], shape[dim] * deep, *shape[dim + 1 :]))
-    return _padded(joined, dim, 0, windows.size[0] - shape[dim] * deep)
+    return padded_dim(joined, dim, 0, windows.size[0] - shape[dim] * deep)
 
 
 RULES: dict[Op, Callable[..., Any]] = {

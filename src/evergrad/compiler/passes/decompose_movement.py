@@ -12,6 +12,7 @@ from typing import Any
 
 from evergrad.compiler.codegen.elementwise import KINDS
 from evergrad.compiler.passes.decompose_indexing import RULES as INDEXING
+from evergrad.compiler.passes.decompose_windows import RULES as WINDOWS
 from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
@@ -28,7 +29,7 @@ from evergrad.ops.rows.movement.slices import PAD_SLICE, slice_dim
 from evergrad.ops.rows.movement.views import movedim, unsqueeze
 
 # For an op: a function of the arguments that returns the replacement, or ``None`` to keep it.
-RULES: dict[Op, Callable[..., Any]] = {}
+RULES: dict[Op, Callable[..., Any]] = {**WINDOWS}
 
 
 def decompose_movement(graph: Graph) -> Graph:

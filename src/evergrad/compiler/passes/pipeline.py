@@ -31,8 +31,10 @@ from evergrad.compiler.passes.recompute import recompute_cheap
 from evergrad.compiler.passes.reuse_reductions import reuse_reductions
 from evergrad.compiler.passes.rewriter import eliminate_dead_code
 from evergrad.compiler.passes.simplify import simplify
+from evergrad.compiler.passes.split_complex import split_complex
 from evergrad.compiler.passes.split_k import split_k
 from evergrad.compiler.passes.strip_messages import strip_messages
+from evergrad.compiler.passes.unroll_steps import unroll_steps
 from evergrad.compiler.passes.verify import Verifier
 from evergrad.compiler.passes.widen_weights import widen_weights
 from evergrad.compiler.schedule.def_use import forget_def_use
@@ -72,6 +74,8 @@ PASSES = (
     Pass("lower_composites", lower_composites, Target.PROGRAM | Target.DIFFERENTIABLE, True),
     Pass("pack_dropout_masks", pack_dropout_masks, Target.PROGRAM | Target.DIFFERENTIABLE),
     Pass("recognise_attention", recognise_attention, Target.PROGRAM | Target.JOINT),
+    Pass("unroll_steps", unroll_steps, Target.COMPILED),
+    Pass("split_complex", split_complex, Target.COMPILED, True),
     Pass("simplify", simplify),
     Pass("decompose_movement", decompose_movement),
     Pass("batch_accumulations", batch_accumulations),

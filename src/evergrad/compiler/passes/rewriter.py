@@ -53,7 +53,7 @@ def rewrite(graph: Graph, replace: Replace) -> Graph:
             first = len(trace.equations)
             outs = replace(trace, eqn, args, env)
             if outs is None:
-                outs = trace.emit(eqn.specialization, args, eqn.location, _layout(eqn, args))
+                outs = trace.emit(eqn.specialization, args, eqn.location, layout_of(eqn, args))
             for made in trace.equations[first:]:
                 made.location = eqn.location
             env.update(zip(eqn.outs, outs, strict=True))
@@ -71,7 +71,7 @@ def with_layouts(graph: Graph) -> Graph:
     equations = []
     for eqn in graph.equations:
         args = tuple([env.get(a, a) if isinstance(a, Var) else a for a in eqn.args])
-        outs, layout = eqn.outs, _layout(eqn, args)
+        outs, layout = eqn.outs, layout_of(eqn, args)
         if layout is not None and not same_layout(layout, outs[0].layout):
             outs = (Var(outs[0].type, outs[0].trace, layout),)
             env[eqn.outs[0]] = outs[0]
@@ -94,7 +94,7 @@ def same_layout(one: Any, other: Any) -> bool:
     return all(n == 1 or a == b for n, a, b in extents) and address_of(one) == address_of(other)
 
 
-def _layout(eqn: Equation, args: tuple[Any, ...]) -> Any:
+def layout_of(eqn: Equation, args: tuple[Any, ...]) -> Any:
     """The layout of the result of a view or an update; ``None`` if contiguous."""
     if eqn.op.alias:
         return eqn.op.eval(args[0].layout, **eqn.attrs)

@@ -11,7 +11,7 @@ from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import batch_elementwise, linear
 from evergrad.core.namespace import late_bound
-from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
+from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import ones, ones_like
@@ -53,7 +53,7 @@ def _complex_transpose(g: Tensor, re: Tensor, im: Tensor) -> Any:
 
 COMPLEX = linear("complex", _complex_eval, _complex_type, _complex_transpose,
                  batch=batch_elementwise,
-                 emit=numpy_evaluates("loops are of real numbers"), autocast=AutocastPolicy.KEEP,
+                 emit=lowered("passes.split_complex"), autocast=AutocastPolicy.KEEP,
                  doc="Complex numbers from their parts.")  # fmt: skip
 
 

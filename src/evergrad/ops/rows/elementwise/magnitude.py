@@ -14,7 +14,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import batch_elementwise, elementwise, meet, not_complex, opaque
 from evergrad.core.namespace import late_bound
-from evergrad.core.row_facts import AutocastPolicy, Builder, Value, cheap, numpy_evaluates
+from evergrad.core.row_facts import AutocastPolicy, Builder, Value, cheap, lowered
 from evergrad.core.shapes import tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.basic import CLONE, ZERO_SLOPE, unary, where, zeros_where
@@ -28,7 +28,7 @@ def conj(input: Tensor) -> Tensor:
     return bind(CONJ, input) if input.dtype.is_complex else input
 
 
-COMPLEX = numpy_evaluates("loops are of real numbers")
+COMPLEX = lowered("passes.split_complex")
 CONJ = elementwise("conj", np.conjugate, (lambda t, y, x: conj(t),), holomorphic=False,
                    emit=COMPLEX, doc="The complex conjugate.")  # fmt: skip
 expose("conj_physical")(conj)

@@ -11,7 +11,7 @@ from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import linear
-from evergrad.core.namespace import late_bound
+from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, tensor_type
@@ -28,7 +28,7 @@ VIEW_AS_REAL = linear(
     "view_as_real",
     lambda z: np.lib.stride_tricks.as_strided(z.real, (*z.shape, 2), (*z.strides, z.itemsize // 2)),
     lambda z: tensor_type((*z.shape, 2), z.dtype.to_real()),
-    lambda g, z: bind(VIEW_AS_COMPLEX, g),
+    lambda g, z: _joined(g),
     batch=_batch_front, alias="view", doc="Complex numbers as pairs of real ones.",
 )  # fmt: skip
 VIEW_AS_COMPLEX: Op = linear(
@@ -38,6 +38,11 @@ VIEW_AS_COMPLEX: Op = linear(
     batch=lambda op, args, dims: (bind(op, contiguous(to_front(args[0], dims[0]))), 0),
     alias="view", doc="Pairs of real numbers as complex ones.",
 )  # fmt: skip
+
+
+def _joined(g: Tensor) -> Tensor:
+    """Pairs as complex numbers; a copy, since an expanded cotangent has no view as such."""
+    return ops.complex(ops.select(g, -1, 0), ops.select(g, -1, 1))
 
 
 def _pairs_as_complex(x: Any) -> Any:

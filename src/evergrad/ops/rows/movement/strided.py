@@ -12,7 +12,7 @@ from evergrad.core.bind import bind
 from evergrad.core.families import linear
 from evergrad.core.namespace import ops
 from evergrad.core.op import Op
-from evergrad.core.row_facts import AutocastPolicy, lowered, numpy_evaluates
+from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import Shape, TensorType, as_shape, normalize_dim
 from evergrad.core.tensor import Tensor, on_storage
 from evergrad.ops.rows.movement.slices import select
@@ -123,7 +123,7 @@ FOLD: Op = linear(
     lambda g, *, dim, size, step, shape: shaped(g, shape),
     lambda g, x, *, dim, size, step, shape: bind(UNFOLD, g, dim=dim, size=size, step=step),
     batch=_batch_unfold, upcast=True,
-    emit=numpy_evaluates("data movement alone"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("passes.decompose_windows"), autocast=AutocastPolicy.KEEP,
     doc="Overlapping windows added up: unfold's transpose.",
 )  # fmt: skip
 

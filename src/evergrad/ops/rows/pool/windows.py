@@ -365,13 +365,13 @@ IM2COL: Op = linear(
     "im2col", _im2col_eval, _im2col_type,
     lambda g, x, *, windows: bind(COL2IM, g, windows=windows),
     batch=_batch_lead,
-    emit=numpy_evaluates("data movement between overlapping windows"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("passes.decompose_windows"), autocast=AutocastPolicy.KEEP,
     doc="The elements of every window: [..., *kernel, *counts].",
 )  # fmt: skip
 COL2IM: Op = linear(
     "col2im", _col2im_eval, _col2im_type,
     lambda g, x, *, windows: bind(IM2COL, g, windows=windows),
     batch=_batch_lead, upcast=True,
-    emit=numpy_evaluates("data movement between overlapping windows"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("passes.decompose_windows"), autocast=AutocastPolicy.KEEP,
     doc="The elements of windows added up where they came from.",
 )  # fmt: skip

@@ -117,7 +117,7 @@ def _input_bias(cell: Cell, found: Sequence[Tensor]) -> Tensor:
     return cat([g_b_hh[:reset_and_update], last])
 
 
-def _by_steps(cell: Cell, course: Course, gates: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+def by_steps(cell: Cell, course: Course, gates: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
     """What a layer gives and its last state, in ops, from the input's share of the gates on."""
     *state, w_hh, b_hh = others
     y, ended = unrolled(cell.step(w_hh, b_hh), gates, tuple(state), course)
@@ -132,7 +132,7 @@ def _layer_jvp(
     def of_moving(*moved: Tensor) -> tuple[Tensor, ...]:
         given = dict(enumerate(inputs)) | dict(zip(moving, moved, strict=True))
         x, *state, w_ih, w_hh, b_ih, b_hh = given.values()
-        return _by_steps(cell, course, linear(x, w_ih, b_ih), *state, w_hh, b_hh)
+        return by_steps(cell, course, linear(x, w_ih, b_ih), *state, w_hh, b_hh)
 
     directions = tuple(tangents[place] for place in moving)
     _, found = _jvp(of_moving, tuple(inputs[place] for place in moving), directions)
@@ -147,8 +147,8 @@ def _backward_vjp(
 
     def gradients(*args: Tensor) -> Any:
         cotangents, (x, *state, w_ih, w_hh, b_ih, b_hh) = args[:first], args[first:]
-        by_steps = partial(_by_steps, cell, course)
-        _, pull = _vjp(by_steps, linear(x, w_ih, b_ih), *state, w_hh, b_hh)
+        steps = partial(by_steps, cell, course)
+        _, pull = _vjp(steps, linear(x, w_ih, b_ih), *state, w_hh, b_hh)
         return pull(cotangents, create_graph=True)
 
     _, pull = _vjp(gradients, *args[:first], *args[last:])
