@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any, cast
 
+from evergrad import config
 from evergrad.compiler.eager.graph import NativeGraph
 from evergrad.compiler.eager.residuals import Partition, partition_composite
 from evergrad.core import dtypes
@@ -29,7 +30,7 @@ from evergrad.core.eager.fusion import (
 from evergrad.core.op import Op, Specialization
 from evergrad.core.recording import record
 from evergrad.core.state import State
-from evergrad.core.tensor import fresh
+from evergrad.core.tensor import new_result
 from evergrad.core.trace import Graph, Var
 from evergrad.core.vjp_program import FRESH, VjpProgram
 from evergrad.extension import provides
@@ -49,26 +50,20 @@ def call(
     specialization = function.specializations.get(key)
     if specialization is None:
         uses = function.uses(args, attrs)
-        if uses.rarely_repeat():
+        if uses.waits(key):
             return function.function(*args, **attrs)
         specialization = _new_specialization(
             function, key, Structure(function.traced, types, attrs), uses
         )
     if not specialization.is_native:
         return function.function(*args, **attrs)
-    specialization.uses.calls += 1
-    tensors = tuple([a for a in args if a is not None])
-    found = specialization.native.run([t._value for t in tensors])
-    outs = tuple([fresh(a, t) for a, t in zip(found, specialization.out_types, strict=True)])
-    if state.grad:
-        record(state, specialization, tensors, outs)
-    return outs[0] if specialization.visible == 1 else outs[: specialization.visible]
+    return specialization.call(state, args)
 
 
 def _new_specialization(
     function: EagerComposite, key: Any, structure: Structure, uses: Uses
 ) -> CompositeSpecialization:
-    specialization = CompositeSpecialization(function, structure, uses)
+    specialization = CompositeSpecialization(function, structure)
     uses.kernels += 1
     if specializations_kept() >= _SPECIALIZATION_LIMIT:
         clear_composite_kernels()
@@ -93,15 +88,15 @@ class _CompositeOp:
 class CompositeSpecialization(Specialization):
     """A composite resolved for given types.
 
-    ``is_native`` is whether kernels compute all of it. The first ``visible`` results are the
+    ``is_native`` is whether kernels compute all of it, ``is_usual`` whether these were chosen
+    without regard to a threshold that tests set. The first ``visible`` results are the
     function's, the others residuals.
     """
 
-    __slots__ = ("is_native", "native", "partition", "structure", "uses", "visible")
+    __slots__ = ("is_native", "is_usual", "native", "partition", "structure", "visible")
 
-    def __init__(self, function: EagerComposite, structure: Structure, uses: Uses) -> None:
+    def __init__(self, function: EagerComposite, structure: Structure) -> None:
         self.structure = structure
-        self.uses = uses
         self.attrs = structure.attrs
         self.types = self.operands = structure.types
         self.casts = None
@@ -121,7 +116,24 @@ class CompositeSpecialization(Specialization):
         self.differentiable = any(t.dtype.category >= dtypes.FLOATING for t in self.out_types)
         self.native = NativeGraph(graph)
         self.is_native = self.native.is_native()
+        self.is_usual = self.is_native and config.EAGER_KERNEL_ELEMENTS is None
         self.run = self.native.run
+
+    def call(self, state: State, args: tuple[Any, ...]) -> Any:
+        """Run on arrays, as one autograd node."""
+        tensors = tuple([a for a in args if a is not None])
+        found = self.native.run([t._value for t in tensors])
+        inference = state.inference
+        if self.single:
+            out = new_result(found[0], self.out_types[0], inference)
+            if state.grad:
+                record(state, self, tensors, (out,))
+            return out
+        pairs = zip(found, self.out_types, strict=True)
+        outs = tuple([new_result(a, t, inference) for a, t in pairs])
+        if state.grad:
+            record(state, self, tensors, outs)
+        return outs[0] if self.visible == 1 else outs[: self.visible]
 
     def partition_for(self, needs: int) -> Partition | None:
         """The partition, if it is for a derivative with respect to these arguments."""
@@ -151,7 +163,7 @@ class CompositeVjpProgram(VjpProgram):
         self.specialization = specialization
         self.needs = needs
         self.single = specialization.single
-        self.is_nan_safe = False
+        self.is_nan_safe = self.is_traced_nan_safe = False
         self.scatter_index = None
         self._fused = None
         self.unread = frozenset()
