@@ -153,6 +153,17 @@ def test_second_derivatives_and_hooks_of_a_template() -> None:
     assert gradcheck(lambda x: (x * x.sin()).sum(), (x,))
 
 
+def test_second_derivatives_behind_a_selection() -> None:
+    """Rows that save nothing have one formula, whether zero cotangents must stay zero or not."""
+    for n in SIZES:
+        x = eg.randn(n, 3, dtype=eg.float64).requires_grad_()
+        y = eg.where(eg.arange(n) % 2 == 0, (x * x).sum(1).reshape(n), 0.0)
+        (first,) = eg.autograd.grad(y.sum(), x, create_graph=True)
+        (second,) = eg.autograd.grad((first * x).sum(), x)
+        expected = 4 * x * (eg.arange(n).reshape(n, 1) % 2 == 0)
+        assert np.allclose(second.numpy(), expected.detach().numpy())
+
+
 def test_residuals_that_were_overwritten_are_still_found() -> None:
     for n in SIZES:
         x = eg.randn(n, 3).requires_grad_()

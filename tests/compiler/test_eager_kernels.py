@@ -424,10 +424,20 @@ def test_shapes_of_another_kind_get_kernels_all_the_same() -> None:
         for length in range(1, 6):
             function(eg.ones(length, width))
     assert len(function.specializations) == 7 * 3
-    for _ in range(20):
+    for _ in range(24):
         for length in range(1, 6):
             function(eg.ones(length, 4))
     assert len(function.specializations) == 7 * 3 + 2  # those that do repeat
+
+
+def test_shapes_that_wait_for_a_kernel_are_bounded() -> None:
+    function = EagerComposite(lambda x: x * 2 + 1, least=1, size=None, keeps=0)
+    for width in range(1, 300):
+        function(eg.ones(1, width))
+    for length in range(1, 300):
+        function(eg.ones(length, 4))
+    assert len(function.kinds) <= 256
+    assert max(len(uses.waiting) for uses in function.kinds.values()) == 256
 
 
 def test_optimizers_step_as_piece_by_piece() -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from evergrad.core.backward import run_backward
 from evergrad.core.bind import cast
 from evergrad.core.node import GraphNode, Leaf, RemovableHandle
-from evergrad.core.tensor import Tensor, current_node
+from evergrad.core.state import STATE
+from evergrad.core.tensor import Tensor, current_node, fresh
 from evergrad.core.vmap import vmap
 from evergrad.errors import GradientError
 from evergrad.extension import provides
@@ -50,7 +53,10 @@ def _roots(outputs: tuple[Tensor, ...], grads: Any) -> list[tuple[GraphNode, int
                 )
             if output.dtype.is_complex:
                 raise GradientError("grad can be implicitly created only for real scalar outputs")
-            grad = ones_like(output)
+            if output._value.__class__ is np.ndarray and not STATE.get().intercepted:
+                grad = fresh(np.ones(output._type.shape, output._type.dtype.np), output._type)
+            else:
+                grad = ones_like(output)
         roots.append((node, output._index, _matching(grad, output)))
     return roots
 

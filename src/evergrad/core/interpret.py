@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.bind import bind
 from evergrad.core.inplace import assign, copy_saved_values
 from evergrad.core.node import next_sequence
+from evergrad.core.op import Op
 from evergrad.core.state import without_autocast
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
@@ -18,7 +20,11 @@ def interpret(graph: Graph, *args: Any) -> tuple[Any, ...]:
     env: dict[Var, Any] = dict(zip(graph.inputs, args, strict=True))
     env.update(graph.captures)
     for eqn in graph.equations:
-        out = eqn.apply(*[env[a] if isinstance(a, Var) else a for a in eqn.args])
+        given = [env[a] if a.__class__ is Var else a for a in eqn.args]
+        if eqn.op.__class__ is Op and not eqn.no_grad:  # what apply() does, in one call
+            out = bind(eqn.op, *given, **eqn.attrs)
+        else:
+            out = eqn.apply(*given)
         if eqn.op.outputs == 1:
             env[eqn.outs[0]] = out
         else:

@@ -49,6 +49,7 @@ class VjpProgram:
         "_graph",
         "edges",
         "is_nan_safe",
+        "is_traced_nan_safe",
         "needs",
         "saves",
         "scatter_index",
@@ -63,6 +64,8 @@ class VjpProgram:
         self.needs: int = needs
         self.single: bool = specialization.single
         self.is_nan_safe: bool = nan_safe
+        # Not so of a row for whose formula it makes no difference.
+        self.is_traced_nan_safe: bool = nan_safe
         formula = specialization.formula(needs, nan_safe)
         graph, values = _trace_vjp(specialization, needs, formula)
         used = {arg for eqn in graph.equations for arg in eqn.args if isinstance(arg, Var)}
@@ -92,7 +95,7 @@ class VjpProgram:
     def graph(self) -> Graph:
         """The formula as it was traced; of a program from a template it is traced now."""
         if self._graph is None:
-            self._graph = VjpProgram(self.specialization, self.needs, self.is_nan_safe).graph
+            self._graph = VjpProgram(self.specialization, self.needs, self.is_traced_nan_safe).graph
         return self._graph
 
     def _fuse(self, graph: Graph, slots: list[int | None]) -> FusedVjp | None:

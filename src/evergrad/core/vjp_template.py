@@ -278,7 +278,7 @@ class _Template:
         program.specialization = specialization
         program.needs = needs
         program.single = specialization.single
-        program.is_nan_safe = nan_safe
+        program.is_nan_safe = program.is_traced_nan_safe = nan_safe
         program.saves = sample.saves
         program.unread = sample.unread
         program.scatter_index = None

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, cast
 
+from evergrad import config
 from evergrad.compiler.eager.graph import NativeGraph
 from evergrad.compiler.eager.residuals import Partition, partition_composite
 from evergrad.core import dtypes
@@ -29,7 +30,7 @@ from evergrad.core.eager.fusion import (
 from evergrad.core.op import Attrs, Op, Specialization
 from evergrad.core.recording import record
 from evergrad.core.state import State
-from evergrad.core.tensor import fresh
+from evergrad.core.tensor import new_result
 from evergrad.core.trace import Graph, Var
 from evergrad.core.vjp_program import FRESH, VjpProgram
 from evergrad.extension import provides
@@ -52,26 +53,20 @@ def call(
     specialization = function.specializations.get(key)
     if specialization is None:
         uses = function.uses(args, attrs)
-        if uses.rarely_repeat():
+        if uses.waits(key):
             return function.function(*args, **attrs)
         specialization = _new_specialization(
             function, key, Structure(function.traced, types, attrs), uses
         )
     if not specialization.is_native:
         return function.function(*args, **attrs)
-    specialization.uses.calls += 1
-    tensors = tuple([a for a in args if a is not None])
-    found = specialization.native.run([t._value for t in tensors])
-    outs = tuple([fresh(a, t) for a, t in zip(found, specialization.out_types, strict=True)])
-    if state.grad:
-        record(state, specialization, tensors, outs)
-    return outs[0] if specialization.visible == 1 else outs[: specialization.visible]
+    return specialization.call(state, args)
 
 
 def _new_specialization(
     function: EagerComposite, key: Any, structure: Structure, uses: Uses
 ) -> CompositeSpecialization:
-    specialization = CompositeSpecialization(function, structure, uses)
+    specialization = CompositeSpecialization(function, structure)
     uses.kernels += 1
     if specializations_kept() >= _SPECIALIZATION_LIMIT:
         clear_composite_kernels()
@@ -96,18 +91,18 @@ class _CompositeOp:
 class CompositeSpecialization(Specialization):
     """A composite resolved for given types.
 
-    ``is_native`` is whether kernels compute all of it. The first ``visible`` results are the
+    ``is_native`` is whether kernels compute all of it, ``is_usual`` whether these were chosen
+    without regard to a threshold that tests set. The first ``visible`` results are the
     function's, the others residuals.
     """
 
     operands: tuple[TensorType, ...]
     types: tuple[TensorType, ...]
 
-    __slots__ = ("is_native", "native", "partition", "structure", "uses", "visible")
+    __slots__ = ("is_native", "is_usual", "native", "partition", "structure", "visible")
 
-    def __init__(self, function: EagerComposite, structure: Structure, uses: Uses) -> None:
+    def __init__(self, function: EagerComposite, structure: Structure) -> None:
         self.structure: Structure = structure
-        self.uses: Uses = uses
         self.attrs: Attrs = structure.attrs
         self.types = self.operands = structure.types
         self.casts: tuple[dtypes.dtype | None, ...] | None = None
@@ -127,7 +122,24 @@ class CompositeSpecialization(Specialization):
         self.differentiable: bool = any(t.dtype.category >= dtypes.FLOATING for t in self.out_types)
         self.native: NativeGraph = NativeGraph(graph)
         self.is_native: bool = self.native.is_native()
+        self.is_usual: bool = self.is_native and config.EAGER_KERNEL_ELEMENTS is None
         self.run: Callable[..., Any] = self.native.run
+
+    def call(self, state: State, args: tuple[Any, ...]) -> Any:
+        """Run on arrays, as one autograd node."""
+        tensors = tuple([a for a in args if a is not None])
+        found = self.native.run([t._value for t in tensors])
+        inference = state.inference
+        if self.single:
+            out = new_result(found[0], self.out_types[0], inference)
+            if state.grad:
+                record(state, self, tensors, (out,))
+            return out
+        pairs = zip(found, self.out_types, strict=True)
+        outs = tuple([new_result(a, t, inference) for a, t in pairs])
+        if state.grad:
+            record(state, self, tensors, outs)
+        return outs[0] if self.visible == 1 else outs[: self.visible]
 
     def partition_for(self, needs: int) -> Partition | None:
         """The partition, if it is for a derivative with respect to these arguments."""
@@ -157,7 +169,7 @@ class CompositeVjpProgram(VjpProgram):
         self.specialization: CompositeSpecialization = specialization
         self.needs = needs
         self.single: bool = specialization.single
-        self.is_nan_safe = False
+        self.is_nan_safe = self.is_traced_nan_safe = False
         self.scatter_index: tuple[Any, TensorType] | None = None
         self._fused = None
         self.unread: frozenset[int] = frozenset()

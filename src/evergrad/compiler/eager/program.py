@@ -20,7 +20,7 @@ from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
 # A program keeps an arena of at most so many bytes: allocating one for each run takes longer than
 # what such a program computes.
-_KEPT_ARENA_BYTES = 1 << 14
+_KEPT_ARENA_BYTES = 1 << 16
 
 
 class EagerProgram(Program):

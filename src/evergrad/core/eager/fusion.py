@@ -27,24 +27,37 @@ _call_native: ExtensionPoint[..., Any] = ExtensionPoint("native_composite")
 
 Size = Callable[..., int]
 
-# A function or row that met so many shapes of one kind, each in so few calls, gets no kernel for
-# another one: batches that change their size would be planned over and over.
-MANY_SHAPES = 3
-_FEW_CALLS = 3
+# Batches that change their size would be planned over and over. So many shapes of one kind get
+# their kernels at once, others after so many calls: planning takes as long as these would save.
+_MANY_SHAPES = 3
+_PAYS_OFF = 24
+# How many shapes that wait are counted, and how many kinds of them.
+_MOST_WAITING = 256
 # For how many combinations of types a function caches whether they use a kernel.
 _MOST_DECISIONS = 1 << 12
 
 
 class Uses:
-    """How many kernels were made for shapes of one kind, and how often they were called."""
+    """How many kernels were made for shapes of one kind, how often they were called, and how often
+    shapes without a kernel."""
 
-    __slots__ = ("calls", "kernels")
+    __slots__ = ("calls", "kernels", "waiting")
 
     def __init__(self) -> None:
         self.calls = self.kernels = 0
+        self.waiting: dict[Any, int] = {}
 
-    def rarely_repeat(self, many: int = MANY_SHAPES) -> bool:
-        return self.kernels >= many and self.calls < self.kernels * _FEW_CALLS
+    def waits(self, shape: Any) -> bool:
+        """Whether a shape gets no kernel yet, counting one more call of it."""
+        if self.kernels < _MANY_SHAPES:
+            return False
+        count = self.waiting.pop(shape, 0) + 1
+        if count >= _PAYS_OFF:
+            return False
+        if len(self.waiting) >= _MOST_WAITING:
+            del self.waiting[next(iter(self.waiting))]  # the one that was called the longest ago
+        self.waiting[shape] = count
+        return True
 
 
 class EagerComposite:
@@ -77,13 +90,19 @@ class EagerComposite:
 
     def __call__(self, *args: Any, **attrs: Any) -> Any:
         state = STATE.get()
-        arrays = [a is None or a._value.__class__ is np.ndarray for a in args]
-        if state.trace is not None or not config.EAGER_KERNELS or not all(arrays):
+        if state.trace is not None or not config.EAGER_KERNELS:
             return self.function(*args, **attrs)
+        for arg in args:
+            if arg is not None and arg._value.__class__ is not np.ndarray:
+                return self.function(*args, **attrs)
         types = tuple([None if a is None else a._type for a in args])
+        found = self.specializations.get((types, tuple(attrs.items())) if attrs else types)
+        forced = config.EAGER_KERNEL_ELEMENTS
+        if found is not None and found.is_usual and forced is None and not state.intercepted:
+            return found.call(state, args)
         if state.autocast is not None and not self.keeps_precision(types, attrs):
             return self.function(*args, **attrs)
-        key = types, config.EAGER_KERNEL_ELEMENTS
+        key = types, forced
         profitable = self.profitable.get(key)
         if profitable is None:
             if len(self.profitable) >= _MOST_DECISIONS:
@@ -118,6 +137,8 @@ class EagerComposite:
             *[a if a is None else a._type if a._leaf is not None else _kind(a._type) for a in args],
             *attrs.items(),
         )
+        if len(self.kinds) >= _MOST_WAITING:
+            self.kinds.clear()
         return self.kinds.setdefault(kind, Uses())
 
     def clear(self) -> None:

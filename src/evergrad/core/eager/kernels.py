@@ -48,7 +48,9 @@ _KERNEL_LIMIT = 256
 _WORTH_PLANNING = 1 << 16
 # The uses of kernels by row, and by row, element types and all extents but the first.
 _uses: dict[Any, Uses] = {}
+# A row that met so many shapes, each in so few calls, gets no kernel for another one yet.
 _MANY_OF_A_ROW = 8
+_FEW_CALLS = 3
 
 
 def row_evaluator(
@@ -68,13 +70,11 @@ def row_evaluator(
         forced = config.EAGER_KERNEL_ELEMENTS  # as is_large(), without a call
         if size < (least if forced is None else max(forced, 1)) or not config.EAGER_KERNELS:
             return plain(*arrays)
-        of_kind.calls += 1
         of_row.calls += 1
         try:
             kernel = _kernels[key]
         except KeyError:
-            is_rare = of_kind.rarely_repeat() or of_row.rarely_repeat(_MANY_OF_A_ROW)
-            if is_rare and size < _WORTH_PLANNING:
+            if size < _WORTH_PLANNING and (of_kind.waits(key) or _rarely_repeat(of_row)):
                 return plain(*arrays)
             of_kind.kernels += 1
             of_row.kernels += 1
@@ -82,6 +82,10 @@ def row_evaluator(
         return plain(*arrays) if kernel is None else kernel(*arrays)
 
     return run
+
+
+def _rarely_repeat(uses: Uses) -> bool:
+    return uses.kernels >= _MANY_OF_A_ROW and uses.calls < uses.kernels * _FEW_CALLS
 
 
 def _new_kernel(key: Any, op: Op, attrs: Attrs) -> Callable[..., Any] | None:

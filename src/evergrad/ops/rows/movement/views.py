@@ -298,10 +298,8 @@ def adjoint(input: Tensor) -> Tensor:
 def broadcast_array(x: Any, shape: Shape) -> Any:
     """``np.broadcast_to`` without its overhead, and writable where the memory is."""
     lead = len(shape) - x.ndim
-    strides = (0,) * lead + tuple(
-        0 if n == 1 and m != 1 else s
-        for n, m, s in zip(x.shape, shape[lead:], x.strides, strict=True)
-    )
+    own = zip(x.shape, shape[lead:], x.strides, strict=True)
+    strides = (*(0,) * lead, *[0 if n == 1 and m != 1 else s for n, m, s in own])
     if x.flags.c_contiguous:
         return np.ndarray(shape, x.dtype, x, 0, strides)
     return np.lib.stride_tricks.as_strided(x, shape, strides)
