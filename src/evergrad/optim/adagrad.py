@@ -19,7 +19,7 @@ from evergrad.optim.optimizer import (
     step_counter,
     update_of,
 )
-from evergrad.optim.row_updates import rows_of, update_rows
+from evergrad.ops.composite.row_updates import rows_of, update_rows
 
 
 def _adagrad(

@@ -15,7 +15,7 @@ from evergrad.optim.optimizer import (
     state_like,
     update_of,
 )
-from evergrad.optim.row_updates import rows_of, update_rows
+from evergrad.ops.composite.row_updates import rows_of, update_rows
 
 
 def _plain(p: Tensor, g: Tensor, lr: Any, weight_decay: Any, *, maximize: bool) -> Tensor:

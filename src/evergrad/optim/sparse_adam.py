@@ -15,7 +15,7 @@ from evergrad.optim.optimizer import (
     state_like,
     step_counter,
 )
-from evergrad.optim.row_updates import Rows, rows_of, update_rows
+from evergrad.ops.composite.row_updates import Rows, rows_of, update_rows
 
 
 class SparseAdam(ParameterwiseOptimizer):
