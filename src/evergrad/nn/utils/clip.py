@@ -30,7 +30,7 @@ def _elements(tensor: Tensor, order: float) -> Tensor:
         found: Tensor = detached.coalesce().values()
         return found
     rows = rows_of(tensor, tensor) if order >= 0 else None
-    return detached if rows is None else rows.sums()  # type: ignore[no-any-return]
+    return detached if rows is None else rows.sums()
 
 
 def get_total_norm(

@@ -355,7 +355,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     if is_jagged(input):
         return input.mapped("gelu", lambda x: gelu(x, approximate))  # type: ignore[attr-defined, no-any-return]
     if approximate == "tanh":
-        return _gelu_by_tanh(input)
+        return _gelu_by_tanh(input)  # type: ignore[no-any-return]
     if approximate != "none":
         raise RuntimeError("approximate argument must be either none or tanh.")
     return _gelu(input)  # type: ignore[no-any-return]
