@@ -10,6 +10,7 @@ from evergrad.core.functionalize import guard
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
+from evergrad.ops.composite.row_updates import rows_of, update_rows
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_not_negative,
@@ -19,7 +20,6 @@ from evergrad.optim.optimizer import (
     step_counter,
     update_of,
 )
-from evergrad.optim.row_updates import rows_of, update_rows
 
 
 def _adagrad(

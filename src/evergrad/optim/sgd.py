@@ -9,13 +9,13 @@ from evergrad.core.functionalize import guard, mark_single_use
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
+from evergrad.ops.composite.row_updates import rows_of, update_rows
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_not_negative,
     state_like,
     update_of,
 )
-from evergrad.optim.row_updates import rows_of, update_rows
 
 
 def _plain(p: Tensor, g: Tensor, lr: Any, weight_decay: Any, *, maximize: bool) -> Tensor:

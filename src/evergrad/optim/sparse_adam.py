@@ -8,6 +8,7 @@ from evergrad.core.compound import Compound
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
+from evergrad.ops.composite.row_updates import Rows, rows_of, update_rows
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_betas,
@@ -15,7 +16,6 @@ from evergrad.optim.optimizer import (
     state_like,
     step_counter,
 )
-from evergrad.optim.row_updates import Rows, rows_of, update_rows
 
 
 class SparseAdam(ParameterwiseOptimizer):

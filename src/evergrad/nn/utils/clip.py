@@ -10,6 +10,7 @@ from evergrad.core.compound import Compound
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.linalg import vector_norm
+from evergrad.ops.composite.row_updates import rows_of
 from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.constants import scalar_tensor
 from evergrad.ops.rows.elementwise.logic import isfinite
@@ -21,11 +22,15 @@ def _gradients(parameters: Any) -> list[Tensor]:
     return [p._grad for p in given if p._grad is not None]
 
 
-def _elements(tensor: Tensor) -> Tensor:
-    """The elements that a norm is taken of; of a sparse tensor, each place once."""
+def _elements(tensor: Tensor, order: float) -> Tensor:
+    """The elements that a norm is taken of; of a sparse tensor, each place once. Of a traced
+    gradient of a table, those of the rows that were looked up: the others are zero."""
     detached: Any = tensor.detach()
-    found: Tensor = detached.coalesce().values() if isinstance(tensor, Compound) else detached
-    return found
+    if isinstance(tensor, Compound):
+        found: Tensor = detached.coalesce().values()
+        return found
+    rows = rows_of(tensor, tensor) if order >= 0 else None
+    return detached if rows is None else rows.sums()
 
 
 def get_total_norm(
@@ -47,7 +52,7 @@ def get_total_norm(
     if not parts:
         return scalar_tensor(0.0)
     with using(grad=False):
-        norms = [vector_norm(_elements(t), norm_type) for t in parts]
+        norms = [vector_norm(_elements(t, norm_type), norm_type) for t in parts]
         total: Tensor = vector_norm(stack(norms), norm_type)
     if error_if_nonfinite:
         require(isfinite(total), RuntimeError, lambda: (

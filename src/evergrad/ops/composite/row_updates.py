@@ -1,10 +1,10 @@
 """Updates of the rows that a traced gradient names.
 
 Inside a trace the gradient of a table is ``index_sum(values, index)``: zeros, with the cotangents
-of the rows that were looked up added to them, perhaps scaled (clipping) or the sum of several. An
-optimizer that leaves rows without a gradient as they are updates the others alone. The sum is then
-computed only if something else reads it, so that time and bytes of a compiled step follow the rows
-that were looked up.
+of the rows that were looked up added to them, perhaps scaled or clamped (clipping) or the sum of
+several. An optimizer that leaves rows without a gradient as they are updates the others alone, and
+its norm is that of these rows. The sum is then computed only if something else reads it, so that
+time and bytes of a compiled step follow the rows that were looked up.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Trace, Var
 from evergrad.core.tracing import trace_value
 from evergrad.ops.rows.elementwise.basic import ADD, CLONE, MUL
+from evergrad.ops.rows.elementwise.clamp import CLAMP, clamp
 from evergrad.ops.rows.indexing.index import INDEX, INDEX_SUM
 from evergrad.ops.rows.movement.joining import cat
 from evergrad.ops.rows.movement.views import reshape
@@ -39,9 +40,13 @@ class Rows(NamedTuple):
     def totals(self) -> Tensor:
         """The sum of all values of each row, for every occurrence of it."""
         first = bind(FIRST_OF_SAME, self.numbers)
+        return bind(INDEX, self.sums(first), first, start=0, wrap=False)  # type: ignore[no-any-return]
+
+    def sums(self, first: Tensor | None = None) -> Tensor:
+        """The sum of all values of each row for its first occurrence, zeros for the others."""
+        first = bind(FIRST_OF_SAME, self.numbers) if first is None else first
         count = self.numbers._type.shape[0]
-        sums = bind(INDEX_SUM, self.values, first, start=0, extents=(count,))
-        return bind(INDEX, sums, first, start=0, wrap=False)  # type: ignore[no-any-return]
+        return bind(INDEX_SUM, self.values, first, start=0, extents=(count,))  # type: ignore[no-any-return]
 
 
 def rows_of(p: Tensor, grad: Tensor, *, few: bool = True) -> Rows | None:
@@ -71,6 +76,8 @@ def _rows(trace: Trace, value: Any, shape: Shape) -> Rows | None:
         return Rows(number, reshape(values, (count, *shape[1:])))
     if eqn.op is MUL:
         return _scaled(trace, eqn, shape)
+    if eqn.op is CLAMP:
+        return _clamped(trace, eqn, shape)
     if eqn.op is ADD and all(isinstance(a, Var) and a.type.shape == shape for a in eqn.args):
         parts = [_rows(trace, arg, shape) for arg in eqn.args]
         if parts[0] is not None and parts[1] is not None:
@@ -90,6 +97,15 @@ def _scaled(trace: Trace, eqn: Equation, shape: Shape) -> Rows | None:
                 number = reshape(fresh(factor, factor.type), ())
             return Rows(found.numbers, found.values * number)
     return None
+
+
+def _clamped(trace: Trace, eqn: Equation, shape: Shape) -> Rows | None:
+    """Rows held between two numbers, as long as zeros are."""
+    value, low, high = eqn.args
+    if isinstance(low, Var) or isinstance(high, Var) or not low <= 0 <= high:
+        return None
+    found = _rows(trace, value, shape)
+    return None if found is None else Rows(found.numbers, clamp(found.sums(), low, high))
 
 
 def _producer(trace: Trace, value: Any) -> Equation | None:
