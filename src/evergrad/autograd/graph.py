@@ -24,6 +24,7 @@ class GradientEdge(NamedTuple):
 
     node: GraphNode
     output_nr: int
+    ownership_token: Any = None  # here the type of the tensor, for cotangents of one
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
@@ -33,7 +34,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
             "It is not possible to get the gradient edge for a Tensor that does not require "
             "gradients"
         )
-    return GradientEdge(node, tensor._index)
+    return GradientEdge(node, tensor._index, tensor._type)
 
 
 class saved_tensors_hooks:  # noqa: N801 - PyTorch's spelling
@@ -63,7 +64,7 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's spelling
 class save_on_cpu(saved_tensors_hooks):  # noqa: N801 - PyTorch's spelling
     """Kept values are on the CPU already: stores copies, as PyTorch does."""
 
-    def __init__(self, pin_memory: bool = False, device_type: str = "cpu") -> None:
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         super().__init__(lambda t: t.detach().clone(), lambda t: t)
 
 

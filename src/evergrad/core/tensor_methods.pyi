@@ -13,7 +13,7 @@ from evergrad.core.memory_format import layout as Layout, memory_format as Memor
 from evergrad.core.node import RemovableHandle
 from evergrad.core.rng.default_generator import Generator
 from evergrad.core.tensor import Array, Tensor
-from evergrad.ops.surface.handles import TypedStorage, UntypedStorage
+from evergrad.ops.surface.storages import TypedStorage, UntypedStorage
 from typing import Any, Literal, SupportsIndex, overload
 
 class TensorMethods:
@@ -1689,6 +1689,8 @@ class TensorMethods:
         >>> eg.imag(eg.tensor([1 + 2j]))
         tensor([2.])
         """
+    @imag.setter
+    def imag(self, value: Tensor) -> None: ...
 
     def index_add(self, dim: _int, index: Tensor, source: Tensor, *, alpha: Tensor | complex | np.generic = 1, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """A copy with slices of ``source`` times ``alpha`` added along ``dim`` at ``index``.
@@ -3062,6 +3064,8 @@ class TensorMethods:
         >>> eg.real(eg.tensor([1 + 2j]))
         tensor([1.])
         """
+    @real.setter
+    def real(self, value: Tensor) -> None: ...
 
     def reciprocal(self) -> Tensor:
         """``1 / x``; integers give floats.
@@ -3518,7 +3522,7 @@ class TensorMethods:
         tensor(1.5275)
         """
 
-    def stft(self, n_fft: _int, hop_length: _int | None = None, win_length: _int | None = None, window: Tensor | None = None, center: _bool = True, pad_mode: str = 'reflect', normalized: _bool = False, onesided: _bool | None = None, return_complex: _bool | None = None) -> Tensor:
+    def stft(self, n_fft: _int, hop_length: _int | None = None, win_length: _int | None = None, window: Tensor | None = None, center: _bool = True, pad_mode: str = 'reflect', normalized: _bool = False, onesided: _bool | None = None, return_complex: _bool | None = None, align_to_window: _bool | None = None) -> Tensor:
         """The short-time Fourier transform: spectra of overlapping windows.
 
         Args:

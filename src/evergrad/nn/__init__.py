@@ -194,7 +194,7 @@ suggest_keywords(
 if TYPE_CHECKING:
     from evergrad.nn import modules as modules
 else:
-    __getattr__ = lazy_modules("evergrad.nn", "modules")
+    __getattr__ = lazy_modules("evergrad.nn", "grad", "modules")
 
 __all__ = [
     "CELU",

@@ -31,8 +31,9 @@ from evergrad.core.storage import ADOPTED
 from evergrad.core.tensor import Array, Tensor, from_array
 from evergrad.interop.dlpack import import_array
 from evergrad.ops.rows.creation.constants import check_place, finish
-from evergrad.ops.surface.handles import UntypedStorage, detach
+from evergrad.ops.surface.handles import detach
 from evergrad.ops.surface.public import expose
+from evergrad.ops.surface.storages import UntypedStorage
 
 _DEEPEST = 64
 
@@ -358,9 +359,12 @@ def _aliased(obj: Any, target: dtype | None) -> Tensor | None:
 
 
 @expose(method=False, out=False)
-def from_dlpack(ext_tensor: Any) -> Tensor:
-    """A tensor that shares the memory of any DLPack object on the CPU."""
-    return share(import_array(ext_tensor))
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor that shares the memory of any DLPack object on the CPU, or with ``copy`` has its
+    own."""
+    check_place(device)
+    found = share(import_array(ext_tensor))
+    return bind(TABLE["clone"], found) if copy else found
 
 
 @expose(method=False, out=False)
