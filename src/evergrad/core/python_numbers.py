@@ -51,7 +51,7 @@ class Expressions:
         self.values.append(number.value)
         return len(self.values) - 1
 
-    def guard(self, expression: Expression, value: Any) -> None:
+    def guard(self, expression: Expression, value: object) -> None:
         self.guards.append((expression, exactly(value)))
 
     def evaluate(self) -> bool:
@@ -66,7 +66,7 @@ class Expressions:
         return True
 
 
-def exactly(value: Any) -> Any:
+def exactly(value: object) -> Any:
     """A number in a form that is equal for the same number only."""
     return type(value), value.hex() if type(value) is float else value
 
@@ -78,8 +78,8 @@ class PythonNumber:
     __slots__ = ("__weakref__", "expression", "sources", "table", "trace", "value")
 
     def __init__(
-        self, trace: FunctionalizingTrace, table: Expressions, value: Any, expression: Expression,
-        sources: frozenset[Any],
+        self, trace: FunctionalizingTrace, table: Expressions, value: object,
+        expression: Expression, sources: frozenset[object],
     ) -> None:  # fmt: skip
         self.trace: FunctionalizingTrace = trace
         self.table: Expressions = table
@@ -103,7 +103,7 @@ class PythonNumber:
             self.table.guard(self.expression, self.value)
         return self.value
 
-    def computed(self, function: Callable[..., Any], *operands: Any) -> Any:
+    def computed(self, function: Callable[..., object], *operands: object) -> Any:
         """A function of numbers, this one among them, as another one."""
         values = [value_of(operand) for operand in operands]
         if not self.is_current():
@@ -125,7 +125,7 @@ class PythonNumber:
     def read_all(self, operands: Any) -> list[Any]:
         return [o.read() if type(o) is PythonNumber else o for o in operands]
 
-    def outcome(self, test: Callable[..., bool], *operands: Any) -> bool:
+    def outcome(self, test: Callable[..., bool], *operands: object) -> bool:
         """The outcome of a test of numbers, which is guarded on."""
         found = self.computed(test, *operands)
         if type(found) is not PythonNumber:
@@ -156,10 +156,12 @@ class PythonNumber:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.asarray(self.read(), dtype)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    def __array_ufunc__(
+        self, ufunc: object, method: str, *inputs: object, **options: object
+    ) -> Any:
         return getattr(ufunc, method)(*self.read_all(inputs), **options)
 
-    def __pow__(self, other: Any, modulus: Any = None) -> Any:
+    def __pow__(self, other: object, modulus: object = None) -> Any:
         if modulus is not None:
             return pow(*self.read_all((self, other, modulus)))
         return _binary(operator.pow, swapped=False)(self, other)
@@ -191,15 +193,15 @@ def _is_small(value: int) -> bool:
     return -_EXACT <= value <= _EXACT
 
 
-def constant(value: Any) -> Expression:
+def constant(value: object) -> Expression:
     return lambda: value
 
 
-def value_of(operand: Any) -> Any:
+def value_of(operand: object) -> Any:
     return operand.value if type(operand) is PythonNumber else operand
 
 
-def plain_attributes(value: Any) -> Any:
+def plain_attributes(value: object) -> Any:
     """Attributes of an op without numbers of the trace."""
     if type(value) is PythonNumber:
         return value.read()
@@ -225,8 +227,8 @@ def _attach_methods() -> None:
         setattr(PythonNumber, f"__{name}__", _reading(f"__{name}__"))
 
 
-def _binary(function: Callable[..., Any], swapped: bool) -> Callable[[Any, Any], Any]:
-    def method(self: PythonNumber, other: Any) -> Any:
+def _binary(function: Callable[..., object], swapped: bool) -> Callable[[Any, Any], Any]:
+    def method(self: PythonNumber, other: object) -> Any:
         if isinstance(other, Tensor):
             return NotImplemented
         if type(other) is SymbolicNumber:
@@ -251,14 +253,14 @@ def _comparison(test: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return method
 
 
-def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _unary(function: Callable[[Any], object]) -> Callable[[Any], Any]:
     return lambda self: self.computed(function, self)
 
 
 def _reading(method: str) -> Callable[..., Any]:
     """A method of the number."""
 
-    def call(self: PythonNumber, *args: Any) -> Any:
+    def call(self: PythonNumber, *args: object) -> Any:
         number = self.read()
         function = getattr(type(number), method, None)
         if function is None:  # such as complex() of an integer

@@ -162,7 +162,7 @@ def cross_entropy(
     return cast(loss, input.dtype)
 
 
-def _side_by_side(input: Tensor, *others: Any) -> int:
+def _side_by_side(input: Tensor, *others: object) -> int:
     """The elements of scores whose classes are contiguous; kernels are for these."""
     return input._type.numel if input.ndim < 3 else 0
 

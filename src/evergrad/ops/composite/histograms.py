@@ -51,7 +51,7 @@ def _check_edges(input: Tensor, edges: Tensor, dim: int) -> None:
 
 
 def _histogram(
-    name: str, input: Tensor, bins: Any, given: Any, weight: Tensor | None, density: bool
+    name: str, input: Tensor, bins: object, given: object, weight: Tensor | None, density: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     if not input.dtype.is_floating_point or input.dtype.itemsize == 2:
         raise NotImplementedError(f"\"histogramdd\" not implemented for '{input.dtype.name}'")
@@ -70,7 +70,7 @@ def _histogram(
 
 @expose()
 def histogram(
-    input: Tensor, bins: Any, *, range: Sequence[float] | None = None,
+    input: Tensor, bins: object, *, range: Sequence[float] | None = None,
     weight: Tensor | None = None, density: bool = False,
 ) -> Any:  # fmt: skip
     """How many elements, or how much weight, fall into each bin, and the edges of the bins. These

@@ -52,7 +52,7 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
 
 
 @expose("split", function=False, numpy_names=True)
-def _split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def _split_method(self: Tensor, split_size: object, dim: int = 0) -> tuple[Tensor, ...]:
     """Parts of one size (the last may be smaller), or of the sizes given."""
     return split(self, split_size, dim)
 
@@ -122,7 +122,7 @@ def tensor_split(
 
 
 def _split_along(name: str, dim: int, least: int, doc: str) -> Callable[..., Any]:
-    def function(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    def function(input: Tensor, indices_or_sections: object) -> tuple[Tensor, ...]:
         if input.ndim < least:
             raise RuntimeError(
                 f"{name} requires a tensor with at least {least} dimension, but got a tensor with "

@@ -108,7 +108,7 @@ for _name, _view in _VIEWS.items():
 
 
 @expose(function=False)
-def sum_to_size(self: Tensor, *args: Any, size: Any = None) -> Tensor:
+def sum_to_size(self: Tensor, *args: object, size: object = None) -> Tensor:
     """The sum over those dimensions along which ``size`` would be expanded to this shape."""
     target = as_shape(args if size is None else (size,))
     own = self._type.shape
@@ -175,13 +175,15 @@ def _mapped(name: str, self: Tensor, others: Sequence[Tensor], function: Any) ->
 
 
 @expose(function=False)
-def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], object]) -> Tensor:
     """Replace each element by a Python function of it and the one of another tensor."""
     return _mapped("map_", self, (tensor,), callable)
 
 
 @expose(function=False)
-def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
+def map2_(
+    self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], object]
+) -> Tensor:
     """Replace each element by a Python function of it and those of two other tensors."""
     return _mapped("map2_", self, (x, y), callable)
 

@@ -43,7 +43,7 @@ from evergrad.ops.surface.public import expose
 # -- without history ----------------------------------------------------------------------------
 
 
-def _batch_detach(op: Op, args: Sequence[Any], dims: Sequence[Any]) -> Any:
+def _batch_detach(op: Op, args: Sequence[object], dims: Sequence[object]) -> Any:
     return bind(op, *args), dims[0]
 
 
@@ -138,7 +138,7 @@ def as_subclass(self: Tensor, cls: type[Tensor]) -> Tensor:
 # -- where a tensor lives -----------------------------------------------------------------------
 
 
-def _constant_property(name: str, value: Any, doc: str) -> None:
+def _constant_property(name: str, value: object, doc: str) -> None:
     setattr(Tensor, name, property(lambda self: value, doc=doc))
 
 

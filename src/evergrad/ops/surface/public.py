@@ -45,7 +45,7 @@ def expose(
     inplace: bool = False,
     out: bool = True,
     numpy_names: bool = False,
-    into: dict[str, Callable[..., Any]] = FUNCTIONS,
+    into: dict[str, Callable[..., object]] = FUNCTIONS,
 ) -> Callable[[F], F]:
     """Make a function public under its own name and any further ``names``.
 
@@ -73,7 +73,7 @@ def expose(
 
 
 def _documentation(
-    plain: Callable[..., Any], names: tuple[str, ...], into: dict[str, Callable[..., Any]]
+    plain: Callable[..., object], names: tuple[str, ...], into: dict[str, Callable[..., object]]
 ) -> str | None:
     """The entry of the reference for a function, or the docstring of its definition."""
     name = names[0] if names and plain.__name__.startswith("_") else plain.__name__
@@ -84,7 +84,7 @@ def _documentation(
 
 
 def _add_function(
-    name: str, function: Callable[..., Any], into: dict[str, Callable[..., Any]] = FUNCTIONS
+    name: str, function: Callable[..., object], into: dict[str, Callable[..., object]] = FUNCTIONS
 ) -> None:
     if name in into:
         raise ValueError(f"{name} is exposed twice")
@@ -125,14 +125,14 @@ def _UNARY(op: Op) -> TensorFunction:
 
 
 def _BINARY(op: Op) -> TensorFunction:
-    def function(input: Any, other: Any) -> Tensor:
+    def function(input: object, other: object) -> Tensor:
         return bind(op, input, other)  # type: ignore[no-any-return]
 
     return function
 
 
 def _direct_in_place(op: Op, name: str, function: TensorFunction) -> Callable[..., Tensor]:
-    def in_place(self: Tensor, *others: Any) -> Tensor:
+    def in_place(self: Tensor, *others: object) -> Tensor:
         return write_in_place(op, self, *others)
 
     return named_in_place(in_place, name, function)
@@ -147,7 +147,7 @@ def _in_place_form(name: str, function: Callable[..., Any]) -> Callable[..., Ten
 
 
 def named_in_place(
-    in_place: Callable[..., Tensor], name: str, function: Callable[..., Any]
+    in_place: Callable[..., Tensor], name: str, function: Callable[..., object]
 ) -> Callable[..., Tensor]:
     """Give an in-place method the name and the signature of its function."""
     in_place.__name__ = in_place.__qualname__ = name + "_"
@@ -158,9 +158,9 @@ def named_in_place(
     return in_place
 
 
-def _accepting_numpy_names(function: Callable[..., Any]) -> Callable[..., Any]:
+def _accepting_numpy_names(function: Callable[..., object]) -> Callable[..., Any]:
     @functools.wraps(function)
-    def renamed(*args: Any, **kwargs: Any) -> Any:
+    def renamed(*args: object, **kwargs: object) -> Any:
         if kwargs:
             _rename(kwargs)
         try:
@@ -173,7 +173,7 @@ def _accepting_numpy_names(function: Callable[..., Any]) -> Callable[..., Any]:
     return renamed
 
 
-def _rename(kwargs: dict[str, Any]) -> None:
+def _rename(kwargs: dict[str, object]) -> None:
     """Replace NumPy's names of arguments."""
     if not _NUMPY_NAMES.keys().isdisjoint(kwargs):
         for numpy_name, name in _NUMPY_NAMES.items():
@@ -186,7 +186,7 @@ def accepting_out(function: Callable[..., Any], numpy_names: bool = False) -> Ca
     ``numpy_names`` it takes ``axis`` and ``keepdims`` too."""
 
     @functools.wraps(function)
-    def with_out(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+    def with_out(*args: object, out: Any = None, **kwargs: object) -> Any:
         if numpy_names and kwargs:
             _rename(kwargs)
         if out is None:
@@ -213,7 +213,7 @@ def accepting_out(function: Callable[..., Any], numpy_names: bool = False) -> Ca
 _GATHERING = frozenset({"cat", "concat", "concatenate", "gather", "index_select", "stack", "take"})
 
 
-def _refuse_overlaps(name: str, out: Any, args: tuple[Any, ...]) -> None:
+def _refuse_overlaps(name: str, out: object, args: tuple[object, ...]) -> None:
     """Refuse an ``out`` that shares some of its memory with an argument. A reduction is computed
     before it is written, whatever it reads."""
     given = [t for a in args for t in (a if isinstance(a, (tuple, list)) else (a,))]
@@ -279,7 +279,7 @@ def resize(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return tensor
 
 
-def as_operand(value: Any) -> Any:
+def as_operand(value: object) -> Any:
     """What may stand beside a tensor in an operator, or ``NotImplemented``."""
     if isinstance(value, (Tensor, np.generic, SymbolicNumber, *NUMBERS)):
         return value
@@ -290,7 +290,7 @@ def as_operand(value: Any) -> Any:
 
 def operator(
     name: str,
-    function: Callable[..., Any] | Op,
+    function: Callable[..., object] | Op,
     *,
     reflected: str = "",
     inplace: str = "",
@@ -302,7 +302,7 @@ def operator(
     if isinstance(function, Op):
         op = function
 
-        def forward(self: Tensor, other: Any) -> Any:
+        def forward(self: Tensor, other: object) -> Any:
             if isinstance(other, Tensor) or type(other) in NUMBERS:
                 return bind(op, self, other)
             other = as_operand(other)
@@ -312,11 +312,11 @@ def operator(
     else:
         compute = function
 
-        def forward(self: Tensor, other: Any) -> Any:
+        def forward(self: Tensor, other: object) -> Any:
             other = as_operand(other)
             return other if other is NotImplemented else compute(self, other)
 
-    def backward(self: Tensor, other: Any) -> Any:
+    def backward(self: Tensor, other: object) -> Tensor:
         other = as_operand(other)
         return other if other is NotImplemented else compute(other, self)
 
@@ -328,7 +328,7 @@ def operator(
     if inplace:
         in_place = getattr(Tensor, inplace)
 
-        def update(self: Tensor, other: Any) -> Any:
+        def update(self: Tensor, other: object) -> Any:
             other = as_operand(other)
             return other if other is NotImplemented else in_place(self, other)
 

@@ -47,7 +47,7 @@ from evergrad.core.row_facts import (
     expensive,
 )
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.memory import pool
 from evergrad.ops.rows.creation.constants import check_number, zeros_like
 from evergrad.ops.rows.elementwise import blocked
@@ -70,7 +70,7 @@ def _cast_type(x: TensorType, *, dtype: dtype) -> TensorType:
     return tensor_type(x.shape, dtype)
 
 
-def _cast_eval(x: Any, *, dtype: dtype) -> Any:
+def _cast_eval(x: Array, *, dtype: dtype) -> Any:
     if x.dtype.kind == "c" and dtypes.BOOL < dtype.category < dtypes.COMPLEX:
         x = x.real
     if dtype.category <= dtypes.INTEGRAL and x.dtype.kind in "fV" and dtype is not dtypes.bool_:
@@ -99,7 +99,7 @@ def _cast_back(g: Tensor, x: Tensor, *, dtype: dtype) -> Any:
     return cast(g, x.dtype) if x.dtype.category >= dtypes.FLOATING else None
 
 
-def _batch_same(op: Op, args: Sequence[Any], dims: Sequence[Any], **attrs: Any) -> Any:
+def _batch_same(op: Op, args: Sequence[object], dims: Sequence[object], **attrs: object) -> Any:
     return bind(op, *args, **attrs), dims[0]
 
 
@@ -108,7 +108,7 @@ CAST = linear("cast", _cast_eval, _cast_type, _cast_back, batch=_batch_same,
               doc="The same numbers in another element type.")  # fmt: skip
 
 
-def _copy(x: Any) -> Any:
+def _copy(x: Array) -> Array:
     out = pool.empty(x.shape, x.dtype)
     np.copyto(out, x)
     return out
@@ -166,7 +166,7 @@ DIV = elementwise("div", np.divide, (lambda t, y, a, b: t / b, lambda t, y, a, b
                   doc="a / b")  # fmt: skip
 
 
-def _scaled(input: Any, other: Any, alpha: Any) -> Any:
+def _scaled(input: object, other: Any, alpha: Any) -> Any:
     """``alpha * other`` in the element type of the sum, which ``alpha`` does not change."""
     if type(alpha) in NUMBERS and alpha == 1:
         return other
@@ -182,7 +182,7 @@ def _scaled(input: Any, other: Any, alpha: Any) -> Any:
     return other * alpha
 
 
-def _category(operand: Any) -> int:
+def _category(operand: object) -> int:
     if isinstance(operand, Tensor):
         return operand.dtype.category
     if isinstance(operand, (bool, np.bool_)):
@@ -191,25 +191,25 @@ def _category(operand: Any) -> int:
 
 
 @expose()
-def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+def add(input: Any, other: object, *, alpha: object = 1) -> Tensor:
     """``input + alpha * other``"""
     return bind(ADD, input, _scaled(input, other, alpha))  # type: ignore[no-any-return]
 
 
 @expose("subtract")
-def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+def sub(input: Any, other: object, *, alpha: object = 1) -> Tensor:
     """``input - alpha * other``"""
     return bind(SUB, input, _scaled(input, other, alpha))  # type: ignore[no-any-return]
 
 
 @expose(function=False)
-def add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def add_(self: Tensor, other: Any, *, alpha: object = 1) -> Tensor:
     """In-place form of ``add``."""
     return write_in_place(ADD, self, _scaled(self, other, alpha))
 
 
 @expose("subtract_", function=False)
-def sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def sub_(self: Tensor, other: object, *, alpha: object = 1) -> Tensor:
     """In-place form of ``sub``."""
     return write_in_place(SUB, self, _scaled(self, other, alpha))
 
@@ -224,7 +224,7 @@ mul = expose_op(MUL, ("mul", "multiply"), inplace=True, params=("input", "other"
 
 
 @expose("divide", inplace=True)
-def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+def div(input: Any, other: object, *, rounding_mode: str | None = None) -> Tensor:
     """``input / other``; rounded towards zero with ``"trunc"``, downwards with ``"floor"``."""
     if rounding_mode is None:
         return bind(DIV, input, other)  # type: ignore[no-any-return]
@@ -241,10 +241,10 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
 true_divide = expose_op(DIV, ("true_divide",), inplace=True, params=("input", "other"))
 
 
-def _no_zero_divisor(function: Callable[..., Any]) -> Callable[..., Any]:
+def _no_zero_divisor(function: Callable[..., object]) -> Callable[..., Any]:
     """Integers have no infinity, so their division by zero is an error."""
 
-    def checked(a: Any, b: Any, **out: Any) -> Any:
+    def checked(a: Array, b: Array, **out: object) -> Any:
         integral = np.asarray(b).dtype.kind in "iu" and np.asarray(a).dtype.kind in "iu"
         if integral and not np.all(b):
             raise RuntimeError("ZeroDivisionError: integer division or modulo by zero")
@@ -367,7 +367,7 @@ def pow(input: Any, exponent: Any) -> Tensor:
 
 
 @expose(inplace=True)
-def float_power(input: Any, exponent: Any) -> Tensor:
+def float_power(input: object, exponent: object) -> Tensor:
     """``pow`` in double precision."""
     kinds = [a._type if isinstance(a, Tensor) else a.__class__ for a in (input, exponent)]
     found = result_dtype(kinds)
@@ -424,7 +424,7 @@ log1p = unary("log1p", blocked.log1p, lambda t, y, x: t / (x + 1),
 RECIPROCAL, EXP = row_of(reciprocal), row_of(exp)
 
 
-def _sigmoid_eval(x: Any) -> Any:
+def _sigmoid_eval(x: Array) -> Array:
     total = np.exp(np.negative(x))
     total += 1
     return np.reciprocal(total, out=total)
@@ -523,7 +523,7 @@ WHERE = linear("where", blocked.where, _where_type, _where_transpose,
 WHERE.selects = True
 
 
-def fitting(number: Any, beside: Any) -> Any:
+def fitting(number: object, beside: object) -> Any:
     """A number that does not fit the integers it stands beside would wrap around: refused."""
     if number.__class__ is not int or not isinstance(beside, Tensor):
         return number
@@ -535,7 +535,7 @@ def fitting(number: Any, beside: Any) -> Any:
 @overload
 def where(condition: Tensor) -> tuple[Tensor, ...]: ...
 @overload
-def where(condition: Tensor, input: Any, other: Any) -> Tensor: ...
+def where(condition: Tensor, input: object, other: object) -> Tensor: ...
 @late_bound
 @expose(method=False)
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,12 +14,15 @@ from evergrad.core.families import linear
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import TensorType, normalize_dim
-from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tensor import Array, Tensor, from_array
 from evergrad.ops.rows.linalg.stacks import cut_triangle
 from evergrad.ops.rows.movement.strided import DIAGONAL_SCATTER
 from evergrad.ops.rows.movement.strided import diagonal as diagonal_view
 from evergrad.ops.rows.movement.views import clone, reshape, to_front
 from evergrad.ops.surface.public import expose
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike, LayoutLike
 
 # -- triangles ----------------------------------------------------------------------------------
 
@@ -32,7 +35,7 @@ def _triangle(name: str, upper: bool, doc: str) -> Op:
             raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
         return x
 
-    def evaluate(x: Any, *, diagonal: int) -> Any:
+    def evaluate(x: Array, *, diagonal: int) -> Array:
         return cut_triangle(x, diagonal, upper=upper)
 
     def transpose(g: Tensor, x: Tensor, *, diagonal: int) -> Tensor:
@@ -64,7 +67,7 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     return bind(TRIU, input, diagonal=diagonal)  # type: ignore[no-any-return]
 
 
-def _triangle_places(places: Any, row: int, col: int, offset: int, dtype: Any) -> Tensor:
+def _triangle_places(places: Any, row: int, col: int, offset: int, dtype: DtypeLike) -> Tensor:
     for name, extent in (("row", row), ("col", col)):
         if extent < 0:
             raise RuntimeError(f"{name} must be non-negative, got{extent}")
@@ -74,8 +77,8 @@ def _triangle_places(places: Any, row: int, col: int, offset: int, dtype: Any) -
 
 @expose(method=False, out=False)
 def tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
-    layout: Any = None,
+    row: int, col: int, offset: int = 0, *, dtype: DtypeLike = None, device: DeviceLike = None,
+    layout: LayoutLike = None,
 ) -> Tensor:  # fmt: skip
     """The places of a lower triangle: a row of row numbers, a row of column numbers."""
     return _triangle_places(np.tril_indices, row, col, offset, dtype)
@@ -83,8 +86,8 @@ def tril_indices(
 
 @expose(method=False, out=False)
 def triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
-    layout: Any = None,
+    row: int, col: int, offset: int = 0, *, dtype: DtypeLike = None, device: DeviceLike = None,
+    layout: LayoutLike = None,
 ) -> Tensor:  # fmt: skip
     """The places of an upper triangle: a row of row numbers, a row of column numbers."""
     return _triangle_places(np.triu_indices, row, col, offset, dtype)
