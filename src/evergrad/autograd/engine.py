@@ -143,7 +143,7 @@ def grad_up_to(
 def grad(
     outputs: TensorOrTensors,
     inputs: TensorOrTensors,
-    grad_outputs: Any = None,
+    grad_outputs: object = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     only_inputs: bool = True,
@@ -195,7 +195,7 @@ def grad(
 
 
 def _batched_grad(
-    outs: tuple[Tensor, ...], ins: tuple[Tensor, ...], grad_outputs: Any, retain_graph: Any,
+    outs: tuple[Tensor, ...], ins: tuple[Tensor, ...], grad_outputs: Any, retain_graph: object,
     create_graph: bool, allow_unused: Any, materialize_grads: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Many cotangents at once: their first dimension runs over them."""
@@ -223,14 +223,14 @@ def _tensor_backward(
     gradient: Tensor | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    inputs: Any = None,
+    inputs: object = None,
 ) -> None:
     """Accumulate the gradient of this tensor into the leaves it came from."""
     backward((self,), None if gradient is None else (gradient,), retain_graph, create_graph,
              inputs=inputs)  # fmt: skip
 
 
-def register_hook(self: Tensor, hook: Any) -> RemovableHandle:
+def register_hook(self: Tensor, hook: object) -> RemovableHandle:
     """Call ``hook(grad)`` when the gradient of this tensor is known; it may return another."""
     node = current_node(self)
     if node is None:
@@ -238,7 +238,7 @@ def register_hook(self: Tensor, hook: Any) -> RemovableHandle:
     return RemovableHandle(node.ensure_hooks().on_result.setdefault(self._index, {}), hook)
 
 
-def register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> RemovableHandle:
+def register_post_accumulate_grad_hook(self: Tensor, hook: object) -> RemovableHandle:
     """Call ``hook(tensor)`` after a gradient has been accumulated into this leaf."""
     node = current_node(self)
     if not isinstance(node, Leaf):

@@ -114,7 +114,7 @@ class _Writable:
         self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
 
 
-def _capsule_of(source: Any) -> Any:
+def _capsule_of(source: Array) -> Any:
     try:
         return source.__dlpack__(max_version=_VERSION)
     except TypeError:  # a producer older than the versioned protocol

@@ -595,7 +595,7 @@ def fractional_max_pool2d(input: Tensor, kernel_size: int | Sequence[int], outpu
     evergrad.Size([1, 1, 3, 3])
     """
 
-def fractional_max_pool2d_with_indices(input: Tensor, kernel_size: int | Sequence[int], output_size: int | Sequence[int] | tuple[int | None, ...] | None = None, output_ratio: Any = None, return_indices: bool = False, _random_samples: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def fractional_max_pool2d_with_indices(input: Tensor, kernel_size: Ints, output_size: Ints | Sequence[int | None] | None = None, output_ratio: Any = None, return_indices: bool = False, _random_samples: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """``fractional_max_pool2d``, and which element of its plane each number was.
 
     Args:
@@ -639,7 +639,7 @@ def fractional_max_pool3d(input: Tensor, kernel_size: int | Sequence[int], outpu
     evergrad.Size([1, 1, 3, 3, 3])
     """
 
-def fractional_max_pool3d_with_indices(input: Tensor, kernel_size: int | Sequence[int], output_size: int | Sequence[int] | tuple[int | None, ...] | None = None, output_ratio: Any = None, return_indices: bool = False, _random_samples: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def fractional_max_pool3d_with_indices(input: Tensor, kernel_size: Ints, output_size: Ints | Sequence[int | None] | None = None, output_ratio: Any = None, return_indices: bool = False, _random_samples: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """``fractional_max_pool3d``, and which element of its plane each number was.
 
     Args:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.autograd.engine import grad
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
 from evergrad.ops.rows.creation.constants import zeros
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Ints
+
 _Function = Callable[..., Tensor]
 
 
 def _by_input(convolve: _Function, name: str) -> _Function:
     def derivative(
-        input_size: Sequence[int], weight: Tensor, grad_output: Tensor, stride: Any = 1,
-        padding: Any = 0, dilation: Any = 1, groups: int = 1,
+        input_size: Sequence[int], weight: Tensor, grad_output: Tensor, stride: Ints = 1,
+        padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1,
     ) -> Tensor:  # fmt: skip
         point = zeros(*input_size, dtype=weight.dtype).requires_grad_()
         out = convolve(point, weight.detach(), None, stride, padding, dilation, groups)
@@ -29,8 +32,8 @@ def _by_input(convolve: _Function, name: str) -> _Function:
 
 def _by_weight(convolve: _Function, name: str) -> _Function:
     def derivative(
-        input: Tensor, weight_size: Sequence[int], grad_output: Tensor, stride: Any = 1,
-        padding: Any = 0, dilation: Any = 1, groups: int = 1,
+        input: Tensor, weight_size: Sequence[int], grad_output: Tensor, stride: Ints = 1,
+        padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1,
     ) -> Tensor:  # fmt: skip
         point = zeros(*weight_size, dtype=input.dtype).requires_grad_()
         out = convolve(input.detach(), point, None, stride, padding, dilation, groups)

@@ -10,7 +10,7 @@ that were looked up.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
@@ -58,7 +58,7 @@ def rows_of(p: Tensor, grad: Tensor, *, few: bool = True) -> Rows | None:
     return None if few and is_small else found
 
 
-def _rows(trace: Trace, value: Any, shape: Shape) -> Rows | None:
+def _rows(trace: Trace, value: object, shape: Shape) -> Rows | None:
     eqn = _producer(trace, value)
     if eqn is None:
         return None
@@ -92,7 +92,7 @@ def _scaled(trace: Trace, eqn: Equation, shape: Shape) -> Rows | None:
     return None
 
 
-def _producer(trace: Trace, value: Any) -> Equation | None:
+def _producer(trace: Trace, value: object) -> Equation | None:
     """The equation of which a value is the result."""
     return next((e for e in reversed(trace.equations) if value in e.outs), None)
 

@@ -45,7 +45,7 @@ class Collector:
         sys.setprofile(self._former_hook)
         _current.set(self._former)
 
-    def _watch(self, frame: FrameType, kind: str, _: Any) -> None:
+    def _watch(self, frame: FrameType, kind: str, _: object) -> None:
         code = frame.f_code
         if code is not _BIND and code is not _BACKWARD:
             return
@@ -62,7 +62,7 @@ class Collector:
         shapes = _shapes(values["args"]) if self.with_shapes else ()
         self.open(values["op"].name, shapes)
 
-    def open(self, name: str, shapes: tuple[Any, ...] = ()) -> None:
+    def open(self, name: str, shapes: tuple[object, ...] = ()) -> None:
         self._open.append(Event(name, time.perf_counter_ns(), threading.get_ident(), shapes))
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class Collector:
         self.events.append(event)
 
 
-def _shapes(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _shapes(args: tuple[object, ...]) -> tuple[Any, ...]:
     return tuple(tuple(getattr(a, "shape", ())) for a in args)
 
 
@@ -109,7 +109,7 @@ class record_function:  # noqa: N801 - PyTorch's spelling
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def within(*args: Any, **kwargs: Any) -> Any:
+        def within(*args: object, **kwargs: object) -> Any:
             with record_function(self.name, self.args):
                 return function(*args, **kwargs)
 

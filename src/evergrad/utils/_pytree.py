@@ -24,7 +24,7 @@ def tree_iter(tree: PyTree) -> Any:
     return iter(tree_leaves(tree))
 
 
-def tree_map_(func: Callable[..., Any], tree: PyTree, *rests: PyTree) -> PyTree:
+def tree_map_(func: Callable[..., object], tree: PyTree, *rests: PyTree) -> PyTree:
     """Call ``func`` on each leaf for what it does to it; gives the tree itself."""
     tree_map(func, tree, *rests)
     return tree

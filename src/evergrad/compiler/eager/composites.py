@@ -63,7 +63,7 @@ def call(
 
 
 def _new_specialization(
-    function: EagerComposite, key: Any, structure: Structure
+    function: EagerComposite, key: object, structure: Structure
 ) -> CompositeSpecialization:
     specialization = CompositeSpecialization(function, structure)
     if specializations_kept() >= _SPECIALIZATION_LIMIT:
@@ -172,7 +172,7 @@ class CompositeVjpProgram(VjpProgram):
             (i, first + n, FRESH) for n, i in enumerate(wanted)
         )
 
-    def run(self, values: list[Any]) -> None:
+    def run(self, values: list[object]) -> None:
         values += self.native.run(values)
         if self.scratch >= LEDGER_MIN_BYTES:
             LEDGER.transient(self.scratch)

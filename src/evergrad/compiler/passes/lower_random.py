@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from evergrad.compiler.kernels.random_rows import COUNTED_CHANCE, STREAM_POSITION, is_counted
 from evergrad.compiler.passes.rewriter import rewrite, specialize
@@ -37,5 +36,5 @@ def _lowered(trace: Trace, eqn: Equation) -> Sequence[Var] | None:
     return _emit(trace, CAST, mask, dtype=dtype)
 
 
-def _emit(trace: Trace, op: Op, args: Sequence[Any], **attrs: Any) -> tuple[Var, ...]:
+def _emit(trace: Trace, op: Op, args: Sequence[object], **attrs: object) -> tuple[Var, ...]:
     return trace.emit(specialize(op, *args, **attrs), tuple(args), None)

@@ -30,7 +30,7 @@ def simplify(graph: Graph) -> Graph:
     return rewrite(graph, replace)
 
 
-def _replaced(eqn: Equation, args: tuple[Any, ...]) -> Sequence[Any] | None:
+def _replaced(eqn: Equation, args: tuple[object, ...]) -> Sequence[Any] | None:
     rule = RULES.get(eqn.op)
     if rule is None:
         return None

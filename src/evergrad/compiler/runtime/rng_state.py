@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class RngStates:
     """The states of generators in one buffer."""
 
-    def __init__(self, generators: Sequence[Any]) -> None:
+    def __init__(self, generators: Sequence[object]) -> None:
         self.generators: list[Any] = list(generators)
         self.memory: Array = isolated_zeros((len(self.generators), STATE_BUFFER_BYTES), np.uint8)
 

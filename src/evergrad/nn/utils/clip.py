@@ -59,7 +59,7 @@ def get_total_norm(
 
 
 def clip_grads_with_norm_(
-    parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None
+    parameters: object, max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
     """Scale the gradients down if their norm is above the limit.
 
@@ -107,7 +107,7 @@ def clip_grad_norm_(
     return total
 
 
-def clip_grad_norm(parameters: Any, max_norm: float, norm_type: float = 2.0) -> Tensor:
+def clip_grad_norm(parameters: object, max_norm: float, norm_type: float = 2.0) -> Tensor:
     """The former spelling of :func:`clip_grad_norm_`.
 
     >>> w = nn.Parameter(eg.ones(2))
@@ -123,7 +123,7 @@ def clip_grad_norm(parameters: Any, max_norm: float, norm_type: float = 2.0) -> 
     return clip_grad_norm_(parameters, max_norm, norm_type)
 
 
-def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+def clip_grad_value_(parameters: object, clip_value: float, foreach: bool | None = None) -> None:
     """Hold each element of the gradients between ``-clip_value`` and ``clip_value``.
 
     Args:
