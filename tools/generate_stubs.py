@@ -28,7 +28,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.surface.public import FUNCTIONS
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stub_forms import FORMS, KEYWORDS, OPERAND, PARAMETERS, WHOLE_FORMS
+from stub_forms import FORMS, KEYWORDS, OPERAND, OPTIONAL, PARAMETERS, WHOLE_FORMS
 
 ROOT = Path(evergrad.__file__).parent
 WIDTH = 100
@@ -262,7 +262,7 @@ def _text(annotation: Any) -> str:
 
 def _parameter(stub: Stub, parameter: inspect.Parameter, module: str, function: str) -> str:
     said = parameter.annotation
-    said = "Any" if said is inspect.Parameter.empty else _text(said)
+    said = "Any" if said in (inspect.Parameter.empty, "object") else _text(said)
     if said == "Any" and function.startswith("__"):
         is_operand = parameter.name == "other" and function not in ("__eq__", "__ne__")
         said = f"{OPERAND} | np.ndarray[Any, Any]" if is_operand else "Any"
@@ -272,7 +272,8 @@ def _parameter(stub: Stub, parameter: inspect.Parameter, module: str, function: 
             said = {"size": "int | Sequence[int]", "tensors": "Tensor | Sequence[Tensor]"}.get(
                 parameter.name, "Any"
             )
-    if parameter.default is None and said not in ("Any",) and "None" not in said:
+    takes_none = "None" in said or said in (*OPTIONAL, "Any")
+    if parameter.default is None and not takes_none:
         said += " | None"
     star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
     # A size is given by position, one number each or all at once, or as size=.

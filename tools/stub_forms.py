@@ -10,6 +10,8 @@ from __future__ import annotations
 
 INTS = "int | Sequence[int]"
 OPERAND = "Tensor | complex | np.generic"
+# Aliases of evergrad.core.types that take ``None``.
+OPTIONAL = ("DeviceLike", "DtypeLike", "LayoutLike", "MemoryFormatLike")
 
 PARAMETERS = {
     "alpha": OPERAND,

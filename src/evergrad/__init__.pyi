@@ -14,6 +14,7 @@ from evergrad.core.memory_format import layout as Layout, memory_format as Memor
 from evergrad.core.rng.default_generator import Generator as _Generator
 from evergrad.core.shapes import Size as _Size
 from evergrad.core.tensor import Tensor as _Tensor
+from evergrad.core.types import DeviceLike, DtypeLike, Ints, LayoutLike, MemoryFormatLike
 from evergrad.ops.surface.legacy import LegacyType
 from evergrad.ops.surface.storages import UntypedStorage as _UntypedStorage
 from typing import Any, Literal, overload
@@ -446,7 +447,7 @@ def acosh(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([0.0000, 1.3170])
     """
 
-def adaptive_avg_pool1d(input: _Tensor, output_size: _int | Sequence[_int] | tuple[_int | None, ...] | None) -> _Tensor:
+def adaptive_avg_pool1d(input: _Tensor, output_size: Ints | Sequence[_int | None] | None) -> _Tensor:
     """Means over as many windows as the result has elements.
 
     >>> F.adaptive_avg_pool1d(eg.tensor([[[1.0, 3.0, 2.0, 4.0]]]), 2)
@@ -620,7 +621,7 @@ def any(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool
     tensor([ True, False])
     """
 
-def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
+def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """Numbers from ``start`` up to, not including, ``end``.
 
     Args:
@@ -734,7 +735,7 @@ def argwhere(input: _Tensor) -> _Tensor:
             [2]])
     """
 
-def as_strided(input: _Tensor, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None) -> _Tensor:
+def as_strided(input: _Tensor, size: _int | Sequence[_int] | None, stride: Ints, storage_offset: _int | None = None) -> _Tensor:
     """A view of the storage with any sizes and strides.
 
     Args:
@@ -751,7 +752,7 @@ def as_strided(input: _Tensor, size: _int | Sequence[_int] | None, stride: _int 
             [2, 3]])
     """
 
-def as_strided_copy(input: _Tensor, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None, *, out: _Tensor | None = None) -> _Tensor:
+def as_strided_copy(input: _Tensor, size: _int | Sequence[_int] | None, stride: Ints, storage_offset: _int | None = None, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``as_strided`` gives; the arguments are the same.
 
     >>> x = eg.arange(4.0).view(2, 2)
@@ -759,7 +760,7 @@ def as_strided_copy(input: _Tensor, size: _int | Sequence[_int] | None, stride: 
     tensor([0., 3.])
     """
 
-def as_strided_scatter(input: _Tensor, src: _Tensor, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None) -> _Tensor:
+def as_strided_scatter(input: _Tensor, src: _Tensor, size: _int | Sequence[_int] | None, stride: Ints, storage_offset: _int | None = None) -> _Tensor:
     """A copy with the part that ``as_strided`` shows replaced.
 
     Args:
@@ -772,7 +773,7 @@ def as_strided_scatter(input: _Tensor, src: _Tensor, size: _int | Sequence[_int]
             [0., 1.]])
     """
 
-def as_tensor(data: Any, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> _Tensor:
+def as_tensor(data: Any, dtype: DtypeLike = None, device: DeviceLike = None) -> _Tensor:
     """A tensor on the memory of ``data`` if it is an array or tensor of the right type,
     else a copy.
 
@@ -781,7 +782,7 @@ def as_tensor(data: Any, dtype: _dtype | None = None, device: Device | str | _in
     True
     """
 
-def asarray(obj: Any, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, copy: _bool | None = None, requires_grad: _bool | None = None) -> _Tensor:
+def asarray(obj: Any, *, dtype: DtypeLike = None, device: DeviceLike = None, copy: _bool | None = None, requires_grad: _bool | None = None) -> _Tensor:
     """A tensor from any object: tensors, arrays, DLPack, buffers, numbers.
 
     Args:
@@ -924,7 +925,7 @@ def baddbmm(input: _Tensor, batch1: _Tensor, batch2: _Tensor, *, beta: _Tensor |
              [4., 4.]]])
     """
 
-def bartlett_window(window_length: _int, periodic: _bool = True, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
+def bartlett_window(window_length: _int, periodic: _bool = True, *, dtype: DtypeLike = None, layout: LayoutLike = None, device: DeviceLike = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
     """A triangle from 0 up to 1 and back.
 
     >>> eg.bartlett_window(5, periodic=False)
@@ -1028,7 +1029,7 @@ def bitwise_xor(input: _Tensor | _complex | np.generic, other: _Tensor | _comple
     tensor([6])
     """
 
-def blackman_window(window_length: _int, periodic: _bool = True, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
+def blackman_window(window_length: _int, periodic: _bool = True, *, dtype: DtypeLike = None, layout: LayoutLike = None, device: DeviceLike = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
     """The window ``0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)``.
 
     >>> eg.blackman_window(5, periodic=False).shape
@@ -1242,7 +1243,7 @@ def clip(input: _Tensor, min: _Tensor | _complex | np.generic | None = None, max
     tensor([-1.0000,  0.5000,  1.0000])
     """
 
-def clone(input: _Tensor, *, memory_format: MemoryFormat | None = None, out: _Tensor | None = None) -> _Tensor:
+def clone(input: _Tensor, *, memory_format: MemoryFormatLike = None, out: _Tensor | None = None) -> _Tensor:
     """A copy with its own memory; gradients pass through it.
 
     Args:
@@ -1320,7 +1321,7 @@ def conj_physical(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([1.-2.j])
     """
 
-def conv1d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: _int | Sequence[_int] | None = 1, padding: str | _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, groups: _int = 1) -> _Tensor:
+def conv1d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: _int = 1) -> _Tensor:
     """Convolution (cross-correlation) of signals.
 
     Args:
@@ -1337,7 +1338,7 @@ def conv1d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride:
     tensor([[[-1., -1.]]])
     """
 
-def conv2d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: _int | Sequence[_int] | None = 1, padding: str | _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, groups: _int = 1) -> _Tensor:
+def conv2d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: _int = 1) -> _Tensor:
     """Convolution (cross-correlation) of images.
 
     Args:
@@ -1354,7 +1355,7 @@ def conv2d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride:
     evergrad.Size([1, 6, 4, 4])
     """
 
-def conv3d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: _int | Sequence[_int] | None = 1, padding: str | _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, groups: _int = 1) -> _Tensor:
+def conv3d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: _int = 1) -> _Tensor:
     """Convolution (cross-correlation) of volumes.
 
     Args:
@@ -1371,14 +1372,14 @@ def conv3d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride:
     evergrad.Size([1, 2, 2, 2, 2])
     """
 
-def conv_transpose1d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: _int | Sequence[_int] | None = 1, padding: str | _int | Sequence[_int] = 0, output_padding: _int | Sequence[_int] = 0, groups: _int = 1, dilation: _int | Sequence[_int] = 1) -> _Tensor:
+def conv_transpose1d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, output_padding: Ints = 0, groups: _int = 1, dilation: Ints = 1) -> _Tensor:
     """The transpose of :func:`conv1d`: it makes signals longer.
 
     >>> F.conv_transpose1d(eg.ones(1, 1, 3), eg.ones(1, 1, 2), stride=2)
     tensor([[[1., 1., 1., 1., 1., 1.]]])
     """
 
-def conv_transpose2d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: _int | Sequence[_int] | None = 1, padding: str | _int | Sequence[_int] = 0, output_padding: _int | Sequence[_int] = 0, groups: _int = 1, dilation: _int | Sequence[_int] = 1) -> _Tensor:
+def conv_transpose2d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, output_padding: Ints = 0, groups: _int = 1, dilation: Ints = 1) -> _Tensor:
     """The transpose of :func:`conv2d`: it makes images larger.
 
     Args:
@@ -1390,7 +1391,7 @@ def conv_transpose2d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = Non
     evergrad.Size([1, 3, 8, 8])
     """
 
-def conv_transpose3d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: _int | Sequence[_int] | None = 1, padding: str | _int | Sequence[_int] = 0, output_padding: _int | Sequence[_int] = 0, groups: _int = 1, dilation: _int | Sequence[_int] = 1) -> _Tensor:
+def conv_transpose3d(input: _Tensor, weight: _Tensor, bias: _Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, output_padding: Ints = 0, groups: _int = 1, dilation: Ints = 1) -> _Tensor:
     """The transpose of :func:`conv3d`: it makes volumes larger.
 
     >>> F.conv_transpose3d(eg.ones(1, 1, 2, 2, 2), eg.ones(1, 1, 2, 2, 2), stride=2).shape
@@ -1469,7 +1470,7 @@ def cummin(input: _Tensor, dim: _int, *, out: _Tensor | None = None, axis: _int 
     tensor([3, 1, 1])
     """
 
-def cumprod(input: _Tensor, dim: _int, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
+def cumprod(input: _Tensor, dim: _int, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """The running product along a dimension.
 
     Args:
@@ -1483,7 +1484,7 @@ def cumprod(input: _Tensor, dim: _int, *, dtype: _dtype | None = None, out: _Ten
     tensor([1, 2, 6])
     """
 
-def cumsum(input: _Tensor, dim: _int, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
+def cumsum(input: _Tensor, dim: _int, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """The running sum along a dimension: ``y_i = x_0 + ... + x_i``.
 
     Args:
@@ -1750,7 +1751,7 @@ def embedding(weight: _Tensor, indices: _Tensor, padding_idx: _int = -1, scale_g
             [3., 4.]])
     """
 
-def empty(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormat | None = None, size: _int | Sequence[_int] | None=None) -> _Tensor:
+def empty(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormatLike = None, size: _int | Sequence[_int] | None=None) -> _Tensor:
     """A tensor whose elements are not set: whatever the memory holds.
 
     Args:
@@ -1765,14 +1766,14 @@ def empty(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: _dty
     evergrad.Size([2, 3])
     """
 
-def empty_like(input: _Tensor, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, memory_format: MemoryFormat | None = None, pin_memory: _bool = False) -> _Tensor:
+def empty_like(input: _Tensor, *, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, memory_format: MemoryFormatLike = None, pin_memory: _bool = False) -> _Tensor:
     """A tensor of the shape and type of another, elements not set.
 
     >>> eg.empty_like(eg.ones(2, 3)).shape
     evergrad.Size([2, 3])
     """
 
-def empty_permuted(size: _int | Sequence[_int] | None, physical_layout: Any, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
+def empty_permuted(size: _int | Sequence[_int] | None, physical_layout: Any, *, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """A tensor to be filled whose dimensions are in memory in the order ``physical_layout``.
 
     Args:
@@ -1787,7 +1788,7 @@ def empty_permuted(size: _int | Sequence[_int] | None, physical_layout: Any, *, 
     (1, 2)
     """
 
-def empty_strided(size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
+def empty_strided(size: _int | Sequence[_int] | None, stride: Ints, *, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """A tensor of given sizes and strides, elements not set.
 
     >>> eg.empty_strided((2, 3), (1, 2)).stride()
@@ -1859,7 +1860,7 @@ def expm1(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([1.0000e-10, 1.7183e+00])
     """
 
-def eye(n: _int, m: _int | None = None, *, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
+def eye(n: _int, m: _int | None = None, *, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """The identity matrix: ones on the diagonal of ``n`` rows and ``m`` columns.
 
     >>> eg.eye(2)
@@ -2028,14 +2029,14 @@ def from_numpy(ndarray: Any) -> _Tensor:
     tensor([5., 0.], dtype=evergrad.float64)
     """
 
-def frombuffer(buffer: Any, *, dtype: _dtype | None, count: _int = -1, offset: _int = 0, requires_grad: _bool = False) -> _Tensor:
+def frombuffer(buffer: Any, *, dtype: DtypeLike, count: _int = -1, offset: _int = 0, requires_grad: _bool = False) -> _Tensor:
     """A one-dimensional tensor on the memory of a Python buffer.
 
     >>> eg.frombuffer(bytearray([1, 2, 3]), dtype=eg.uint8)
     tensor([1, 2, 3], dtype=evergrad.uint8)
     """
 
-def full(size: _int | Sequence[_int] | None, fill_value: _Tensor | _complex | np.generic, *, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
+def full(size: _int | Sequence[_int] | None, fill_value: _Tensor | _complex | np.generic, *, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """A tensor of one number.
 
     Args:
@@ -2165,14 +2166,14 @@ def gt(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.ge
     tensor([False,  True])
     """
 
-def hamming_window(window_length: _int, periodic: _bool = True, alpha: _float = 0.54, beta: _float = 0.46, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
+def hamming_window(window_length: _int, periodic: _bool = True, alpha: _float = 0.54, beta: _float = 0.46, *, dtype: DtypeLike = None, layout: LayoutLike = None, device: DeviceLike = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
     """The window ``alpha - beta cos(2 pi n / N)`` of signal processing.
 
     >>> eg.hamming_window(4)
     tensor([0.0800, 0.5400, 1.0000, 0.5400])
     """
 
-def hann_window(window_length: _int, periodic: _bool = True, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
+def hann_window(window_length: _int, periodic: _bool = True, *, dtype: DtypeLike = None, layout: LayoutLike = None, device: DeviceLike = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
     """The Hann window ``0.5 - 0.5 cos(2 pi n / N)`` of signal processing.
 
     Args:
@@ -2519,7 +2520,7 @@ def istft(input: _Tensor, n_fft: _int, hop_length: _int | None = None, win_lengt
     evergrad.Size([64])
     """
 
-def kaiser_window(window_length: _int, periodic: _bool = True, beta: _float = 12.0, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
+def kaiser_window(window_length: _int, periodic: _bool = True, beta: _float = 12.0, *, dtype: DtypeLike = None, layout: LayoutLike = None, device: DeviceLike = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
     """The window ``i0(beta sqrt(1 - (2 n / N - 1)^2)) / i0(beta)``.
 
     >>> eg.kaiser_window(4)
@@ -2541,7 +2542,7 @@ def kthvalue(input: _Tensor, k: _int, dim: _int = -1, keepdim: _bool = False, *,
     tensor(2.)
     """
 
-def layer_norm(input: _Tensor, normalized_shape: _int | Sequence[_int], weight: _Tensor | None = None, bias: _Tensor | None = None, eps: _float = 1e-05, cudnn_enable: _bool = True) -> _Tensor:
+def layer_norm(input: _Tensor, normalized_shape: Ints, weight: _Tensor | None = None, bias: _Tensor | None = None, eps: _float = 1e-05, cudnn_enable: _bool = True) -> _Tensor:
     """Each example scaled to mean 0 and variance 1 over its last dimensions.
 
     Args:
@@ -2609,7 +2610,7 @@ def lgamma(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([0.5724, 3.1781])
     """
 
-def linspace(start: Any, end: Any, steps: _int, *, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
+def linspace(start: Any, end: Any, steps: _int, *, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """``steps`` numbers at equal distances, both ends included.
 
     >>> eg.linspace(0, 1, 5)
@@ -2644,7 +2645,7 @@ def log2(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([0.0000, 3.3219])
     """
 
-def log_softmax(input: _Tensor, dim: _int, dtype: _dtype | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
+def log_softmax(input: _Tensor, dim: _int, dtype: DtypeLike = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """The logarithm of :func:`softmax`: ``x_i - log(sum_j exp(x_j))``.
 
     Args:
@@ -2725,7 +2726,7 @@ def logit(input: _Tensor, eps: _float | None = None, *, out: _Tensor | None = No
     tensor([0.0000, 2.1972])
     """
 
-def logspace(start: Any, end: Any, steps: _int, base: _float = 10.0, *, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
+def logspace(start: Any, end: Any, steps: _int, base: _float = 10.0, *, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """``steps`` numbers from ``base ** start`` to ``base ** end``, at equal ratios.
 
     >>> eg.logspace(0, 2, 3, base=2)
@@ -3042,7 +3043,7 @@ def maximum(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | 
     tensor([3., 5.])
     """
 
-def mean(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def mean(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The arithmetic mean of all elements, or along dimensions.
 
     Args:
@@ -3269,7 +3270,7 @@ def nan_to_num(input: _Tensor, nan: _float | None = None, posinf: _float | None 
     tensor([0., 9., 1.])
     """
 
-def nanmean(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def nanmean(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The mean of the elements that are not NaN.
 
     >>> eg.nanmean(eg.tensor([1.0, eg.nan, 3.0]))
@@ -3298,7 +3299,7 @@ def nanquantile(input: _Tensor, q: Any, dim: _int | None = None, keepdim: _bool 
     tensor(2.)
     """
 
-def nansum(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def nansum(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The sum of the elements that are not NaN.
 
     Args:
@@ -3400,7 +3401,7 @@ def nonzero_static(input: _Tensor, *, size: _int, fill_value: _int = -1, out: _T
             [-1]])
     """
 
-def norm(input: _Tensor, p: Any = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def norm(input: _Tensor, p: Any = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """A vector or matrix norm; :func:`evergrad.linalg.norm` is the newer spelling.
 
     Args:
@@ -3414,7 +3415,7 @@ def norm(input: _Tensor, p: Any = 'fro', dim: _int | Sequence[_int] | None = Non
     tensor(5.)
     """
 
-def normal(mean: Any, std: Any = 1.0, size: _int | Sequence[_int] | None = None, *, generator: _Generator | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, out: _Tensor | None = None) -> _Tensor:
+def normal(mean: Any, std: Any = 1.0, size: _int | Sequence[_int] | None = None, *, generator: _Generator | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False, out: _Tensor | None = None) -> _Tensor:
     """Normal random numbers of given means and standard deviations.
 
     Args:
@@ -3455,7 +3456,7 @@ def numel(input: _Tensor) -> _int:
     6
     """
 
-def ones(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormat | None = None, size: _int | Sequence[_int] | None=None) -> _Tensor:
+def ones(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormatLike = None, size: _int | Sequence[_int] | None=None) -> _Tensor:
     """A tensor of ones.
 
     Args:
@@ -3469,7 +3470,7 @@ def ones(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: _dtyp
     tensor([1, 1])
     """
 
-def ones_like(input: _Tensor, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, memory_format: MemoryFormat | None = None, pin_memory: _bool = False) -> _Tensor:
+def ones_like(input: _Tensor, *, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, memory_format: MemoryFormatLike = None, pin_memory: _bool = False) -> _Tensor:
     """Ones of the shape and type of another tensor.
 
     >>> eg.ones_like(eg.tensor([1, 2]))
@@ -3648,7 +3649,7 @@ def prelu(input: _Tensor, weight: _Tensor) -> _Tensor:
     tensor([[-0.5000,  2.0000]])
     """
 
-def prod(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def prod(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The product of all elements, or along a dimension.
 
     Args:
@@ -3707,7 +3708,7 @@ def rad2deg(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([57.2958])
     """
 
-def rand(*sizes: _int | Sequence[_int], generator: _Generator | None = None, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> _Tensor:
+def rand(*sizes: _int | Sequence[_int], generator: _Generator | None = None, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> _Tensor:
     """Uniform random numbers in ``[0, 1)``.
 
     Args:
@@ -3723,7 +3724,7 @@ def rand(*sizes: _int | Sequence[_int], generator: _Generator | None = None, out
     tensor([0.4963, 0.7682, 0.0885])
     """
 
-def rand_like(input: _Tensor, *, generator: _Generator | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormat | None = None) -> _Tensor:
+def rand_like(input: _Tensor, *, generator: _Generator | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormatLike = None) -> _Tensor:
     """Uniform random numbers in the shape and type of another tensor.
 
     >>> eg.rand_like(eg.ones(2, 3)).shape
@@ -3766,7 +3767,7 @@ def randint_like(input: _Tensor, low: _int, high: _int, *, generator: _Generator
     evergrad.Size([2, 3])
     """
 
-def randn(*sizes: _int | Sequence[_int], generator: _Generator | None = None, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> _Tensor:
+def randn(*sizes: _int | Sequence[_int], generator: _Generator | None = None, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> _Tensor:
     """Random numbers of the standard normal distribution.
 
     Args:
@@ -3782,14 +3783,14 @@ def randn(*sizes: _int | Sequence[_int], generator: _Generator | None = None, ou
     tensor([ 1.5410, -0.2934, -2.1788])
     """
 
-def randn_like(input: _Tensor, *, generator: _Generator | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormat | None = None) -> _Tensor:
+def randn_like(input: _Tensor, *, generator: _Generator | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormatLike = None) -> _Tensor:
     """Normal random numbers in the shape and type of another tensor.
 
     >>> eg.randn_like(eg.ones(2, 3)).shape
     evergrad.Size([2, 3])
     """
 
-def randperm(n: _int, *, generator: _Generator | None = None, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
+def randperm(n: _int, *, generator: _Generator | None = None, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """The numbers 0 to ``n - 1`` in random order.
 
     >>> _ = eg.manual_seed(0)
@@ -3797,7 +3798,7 @@ def randperm(n: _int, *, generator: _Generator | None = None, out: _Tensor | Non
     tensor([0, 1, 3, 2])
     """
 
-def range(start: Any = 0, end: Any = None, step: Any = 1, *, out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
+def range(start: Any = 0, end: Any = None, step: Any = 1, *, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """Numbers from ``start`` up to and including ``end``; :func:`arange` is preferred.
 
     >>> eg.arange(1, 4)
@@ -3907,7 +3908,7 @@ def result_type(tensor: Any = None, other: _Tensor | _complex | np.generic | Non
     evergrad.float32
     """
 
-def rms_norm(input: _Tensor, normalized_shape: _int | Sequence[_int], weight: _Tensor | None = None, eps: _float | None = None) -> _Tensor:
+def rms_norm(input: _Tensor, normalized_shape: Ints, weight: _Tensor | None = None, eps: _float | None = None) -> _Tensor:
     """Each example divided by the root of its mean square over its last dimensions.
 
     Args:
@@ -3980,7 +3981,7 @@ def rsub(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.
     tensor([9., 8.])
     """
 
-def scalar_tensor(s: Any, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
+def scalar_tensor(s: Any, *, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """A tensor without dimensions.
 
     >>> eg.scalar_tensor(2.5)
@@ -4213,7 +4214,7 @@ def smm(input: _Tensor, mat2: _Tensor) -> _Tensor:
             [1.]])
     """
 
-def softmax(input: _Tensor, dim: _int, dtype: _dtype | None = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
+def softmax(input: _Tensor, dim: _int, dtype: DtypeLike = None, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Probabilities along a dimension: ``exp(x_i) / sum_j exp(x_j)``.
 
     Args:
@@ -4401,7 +4402,7 @@ def subtract(input: _Tensor | _complex | np.generic, other: _Tensor | _complex |
     tensor([3, 3])
     """
 
-def sum(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def sum(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The sum of all elements, or along dimensions.
 
     Args:
@@ -4515,7 +4516,7 @@ def tanh(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([-0.7616,  0.0000,  0.7616])
     """
 
-def tensor(data: Any, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
+def tensor(data: Any, *, dtype: DtypeLike = None, device: DeviceLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """A tensor of its own memory from numbers, nested lists, arrays or tensors.
 
     Args:
@@ -4984,7 +4985,7 @@ def xlogy(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np
     tensor([0.0000, 2.0794])
     """
 
-def zeros(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormat | None = None, size: _int | Sequence[_int] | None=None) -> _Tensor:
+def zeros(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False, memory_format: MemoryFormatLike = None, size: _int | Sequence[_int] | None=None) -> _Tensor:
     """A tensor of zeros.
 
     Args:
@@ -4999,7 +5000,7 @@ def zeros(*sizes: _int | Sequence[_int], out: _Tensor | None = None, dtype: _dty
             [0., 0., 0.]])
     """
 
-def zeros_like(input: _Tensor, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, memory_format: MemoryFormat | None = None, pin_memory: _bool = False) -> _Tensor:
+def zeros_like(input: _Tensor, *, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, memory_format: MemoryFormatLike = None, pin_memory: _bool = False) -> _Tensor:
     """Zeros of the shape and type of another tensor.
 
     >>> eg.zeros_like(eg.tensor([1, 2]))

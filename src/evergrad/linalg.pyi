@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from evergrad import return_types
 from evergrad.core.dtypes import dtype
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import DtypeLike
 from typing import Any, Literal, overload
 
 __all__ = [
@@ -287,7 +288,7 @@ def matrix_exp(input: Tensor) -> Tensor:
             [0., 1.]])
     """
 
-def matrix_norm(input: Tensor, ord: Any = 'fro', dim: int | Sequence[int] | None = ..., keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+def matrix_norm(input: Tensor, ord: Any = 'fro', dim: int | Sequence[int] | None = ..., keepdim: bool = False, *, dtype: DtypeLike = None, out: Tensor | None = None, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """The norm of matrices: ``"fro"``, ``"nuc"``, inf, 1, 2 and their negatives.
 
     >>> eg.linalg.matrix_norm(eg.tensor([[3.0, 0.0], [0.0, 4.0]]))
@@ -317,7 +318,7 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
             [12.]])
     """
 
-def norm(input: Tensor, ord: Any = None, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+def norm(input: Tensor, ord: Any = None, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: DtypeLike = None, out: Tensor | None = None, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """A vector or matrix norm.
 
     Args:

@@ -70,7 +70,7 @@ def _highest(input: Tensor) -> Any:
     return dtypes.iinfo(input.dtype).max
 
 
-def _selected(name: str, input: Tensor, mask: Tensor | None, identity: Any) -> Tensor:
+def _selected(name: str, input: Tensor, mask: Tensor | None, identity: object) -> Tensor:
     """The input with ``identity`` (or what it gives for the input) where the mask is false."""
     if input.layout is not strided:
         raise ValueError(f"masked {name} expects strided tensor (got {input.layout} tensor)")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from evergrad.core import dtypes
 from evergrad.core.rng.default_generator import Generator
 from evergrad.core.tensor import Array, Tensor, from_array
 from evergrad.ops.surface.public import FUNCTIONS
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
 
 __all__ = ["SobolEngine"]
 
@@ -123,7 +126,7 @@ class SobolEngine:
         lowest_zero = (~(number - 1) & number).bit_length() - 1
         return np.asarray(current ^ self._columns[:, lowest_zero])
 
-    def draw_base2(self, m: int, out: Tensor | None = None, dtype: Any = None) -> Tensor:
+    def draw_base2(self, m: int, out: Tensor | None = None, dtype: DtypeLike = None) -> Tensor:
         """The next ``2**m`` points; together with the former ones a power of two as well."""
         total = self.num_generated + 2**m
         if total & (total - 1):

@@ -91,7 +91,7 @@ class autocast:  # noqa: N801 - PyTorch's spelling
 
     def __call__(self, func: F) -> F:
         @functools.wraps(func)
-        def within(*args: Any, **kwargs: Any) -> Any:
+        def within(*args: object, **kwargs: object) -> Any:
             with self:
                 return func(*args, **kwargs)
 
@@ -269,12 +269,12 @@ def custom_bwd(bwd: Any = None, *, device_type: str) -> Any:
     return decorated
 
 
-def _check_is_string(device_type: Any) -> None:
+def _check_is_string(device_type: object) -> None:
     if not isinstance(device_type, str):
         raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
 
 
-def _cast(values: Any, dtype: dtype) -> Any:
+def _cast(values: object, dtype: dtype) -> Any:
     def convert(tensor: Tensor) -> Tensor:
         eligible = tensor.is_floating_point() and tensor.dtype is not dtypes.float64
         return tensor.to(dtype) if eligible else tensor

@@ -47,11 +47,11 @@ class FormerGradScaler(grad_scaler.GradScaler):
         )
 
 
-def former_custom_fwd(device_type: str, fwd: Any, cast_inputs: dtype | None) -> Any:
+def former_custom_fwd(device_type: str, fwd: object, cast_inputs: dtype | None) -> Any:
     _deprecated(device_type, "custom_fwd")
     return autocast_mode.custom_fwd(fwd, device_type=device_type, cast_inputs=cast_inputs)
 
 
-def former_custom_bwd(device_type: str, bwd: Any) -> Any:
+def former_custom_bwd(device_type: str, bwd: object) -> Any:
     _deprecated(device_type, "custom_bwd")
     return autocast_mode.custom_bwd(bwd, device_type=device_type)

@@ -55,7 +55,7 @@ class _Progress:
 
     __slots__ = ("_now", "found_inf", "held_stage", "optimizer")
 
-    def __init__(self, optimizer: Any) -> None:
+    def __init__(self, optimizer: object) -> None:
         self.optimizer = optimizer  # kept, so that its id stays its own
         self.found_inf = _held(_UNKNOWN)
         self.held_stage = _held(0, dtypes.int64)
@@ -142,7 +142,7 @@ class GradScaler:
 
     # -- one step ---------------------------------------------------------------------------
 
-    def scale(self, outputs: Any) -> Any:
+    def scale(self, outputs: object) -> Any:
         """A loss, or an iterable of them, times the factor."""
         if not self._enabled:
             return outputs
@@ -159,7 +159,7 @@ class GradScaler:
             self._scale = _held(self._init_scale)
         return self._scale
 
-    def unscale_(self, optimizer: Any) -> None:
+    def unscale_(self, optimizer: object) -> None:
         """Divide the gradients of an optimizer's parameters by the factor, as before clipping."""
         if not self._enabled:
             return
@@ -178,7 +178,7 @@ class GradScaler:
                 progress.found_inf.copy_(cast(found, dtypes.float32))
         progress.stage = OptState.UNSCALED
 
-    def _progress_of(self, optimizer: Any) -> _Progress:
+    def _progress_of(self, optimizer: object) -> _Progress:
         found = self._progress.get(id(optimizer))
         if found is None:
             found = self._progress[id(optimizer)] = _Progress(optimizer)

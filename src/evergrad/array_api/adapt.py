@@ -65,7 +65,7 @@ def binary(
     """Enter functions of two arrays (or an array and a Python number) that meet in one type."""
 
     def adapter(function: Function) -> Function:
-        def adapted(x1: Any, x2: Any, /) -> Any:
+        def adapted(x1: object, x2: object, /) -> Any:
             return function(*meeting(x1, x2))
 
         return adapted
@@ -74,7 +74,7 @@ def binary(
         enter(name, adapter(source[name]), source[name], into)
 
 
-def meeting(*values: Any) -> list[Any]:
+def meeting(*values: object) -> list[Any]:
     """The values with all tensors in one element type, whatever their number of dimensions.
 
     A Python number is left to the engine, where it counts only by its kind.
@@ -86,7 +86,7 @@ def meeting(*values: Any) -> list[Any]:
     return [cast(v, target) if isinstance(v, Tensor) else v for v in values]
 
 
-def fold(function: Function, x: Tensor, axis: Any, keepdims: bool, **options: Any) -> Any:
+def fold(function: Function, x: Tensor, axis: object, keepdims: bool, **options: object) -> Any:
     """Reduce the axes meant: all of them if ``None``, none at all if an empty tuple."""
     if axis is None:
         return function(x, tuple(range(x.ndim)), keepdim=keepdims, **options)

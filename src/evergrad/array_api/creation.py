@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import evergrad as eg
 from evergrad.array_api.adapt import enter, standard
@@ -14,14 +14,17 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import as_number, check_place, chosen_dtype
 from evergrad.ops.surface.public import FUNCTIONS
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike
+
 
 def _filled(name: str) -> None:
     function, like = FUNCTIONS[name], FUNCTIONS[f"{name}_like"]
 
-    def adapted(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    def adapted(shape: object, *, dtype: DtypeLike = None, device: DeviceLike = None) -> Tensor:
         return function(shape, dtype=dtype, device=device)
 
-    def adapted_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    def adapted_like(x: Tensor, /, *, dtype: DtypeLike = None, device: DeviceLike = None) -> Tensor:
         return like(x, dtype=dtype, device=device)
 
     enter(name, adapted, function)
@@ -82,7 +85,13 @@ def linspace(
 
 @standard()
 def eye(
-    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: DtypeLike = None,
+    device: DeviceLike = None,
 ) -> Tensor:
     """A matrix with ones on the ``k``-th diagonal and zeros elsewhere."""
     rows = eg.arange(n_rows, device=device)[:, None]
@@ -105,7 +114,7 @@ def asarray(
 
 
 @standard()
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
+def from_dlpack(x: object, /, *, device: DeviceLike = None, copy: bool | None = None) -> Tensor:
     """An array on the memory of any DLPack object on the CPU, or on a copy of it."""
     check_place(device)
     shared = eg.from_dlpack(x)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from evergrad.core.families import result_dtype
 from evergrad.core.shapes import tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import as_number, check_place
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike
 
 # The kinds that ``isdtype`` and ``dtypes(kind=)`` know, as questions about an element type.
 KINDS: dict[str, Any] = {
@@ -50,13 +53,13 @@ class IntegerLimits(NamedTuple):
     dtype: dtype
 
 
-def dtype_of(value: Any) -> dtype:
+def dtype_of(value: object) -> dtype:
     """The element type given, or that of an array."""
     return value.dtype if isinstance(value, Tensor) else dtypes.as_dtype(value)
 
 
 @standard("finfo")
-def _finfo(type: Any, /) -> FloatLimits:
+def _finfo(type: object, /) -> FloatLimits:
     """The limits of a floating-point type (of its real part, for a complex one)."""
     info = dtypes.finfo(dtype_of(type))
     return FloatLimits(
@@ -65,14 +68,14 @@ def _finfo(type: Any, /) -> FloatLimits:
 
 
 @standard("iinfo")
-def _iinfo(type: Any, /) -> IntegerLimits:
+def _iinfo(type: object, /) -> IntegerLimits:
     """The limits of an integer type."""
     info = dtypes.iinfo(dtype_of(type))
     return IntegerLimits(info.bits, info.max, info.min, dtype_of(type))
 
 
 @standard()
-def isdtype(dtype: Any, kind: Any) -> bool:
+def isdtype(dtype: DtypeLike, kind: object) -> bool:
     """Whether an element type is of a kind, is a given one, or is among several of these."""
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
@@ -84,13 +87,13 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 @standard()
-def can_cast(from_: Any, to: Any, /) -> bool:
+def can_cast(from_: object, to: object, /) -> bool:
     """Whether promotion leads from one element type to another."""
     return dtypes.promote_types(dtype_of(from_), dtypes.as_dtype(to)) is dtypes.as_dtype(to)
 
 
 @standard()
-def result_type(*arrays_and_dtypes: Any) -> dtype:
+def result_type(*arrays_and_dtypes: object) -> dtype:
     """The element type in which arrays, element types and Python numbers meet."""
     types: list[Any] = []
     for value in arrays_and_dtypes:
@@ -104,7 +107,9 @@ def result_type(*arrays_and_dtypes: Any) -> dtype:
 
 
 @standard()
-def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
+def astype(
+    x: Tensor, dtype: DtypeLike, /, *, copy: bool = True, device: DeviceLike = None
+) -> Tensor:
     """The elements in another type."""
     check_place(device)
     target = dtypes.as_dtype(dtype)

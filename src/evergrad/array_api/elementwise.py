@@ -49,14 +49,14 @@ def _round(x: Tensor, /) -> Tensor:
 
 
 @standard()
-def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
+def clip(x: Tensor, /, min: object = None, max: object = None) -> Tensor:
     """Elements held between bounds, in the element type of ``x``."""
     if min is None and max is None:
         return eg.clone(x)
     return cast(eg.clamp(x, _as_bound(min, x.dtype), _as_bound(max, x.dtype)), x.dtype)
 
 
-def _as_bound(value: Any, target: dtype) -> Any:
+def _as_bound(value: object, target: dtype) -> Any:
     """A bound that an element type can hold."""
     if isinstance(value, Tensor):
         return cast(value, target)

@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.array_api.adapt import FFT, Function, enter
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.fft import FFT as _ENGINE
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike
 
 
 def _transform(name: str) -> Function:
@@ -38,7 +41,9 @@ def _transform_of_axes(name: str) -> Function:
 def _frequencies(name: str) -> Function:
     function = _ENGINE[name]
 
-    def adapted(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
+    def adapted(
+        n: int, /, *, d: float = 1.0, dtype: DtypeLike = None, device: DeviceLike = None
+    ) -> Tensor:
         return function(n, d, dtype=dtype, device=device)
 
     return adapted
@@ -47,7 +52,7 @@ def _frequencies(name: str) -> Function:
 def _shift(name: str) -> Function:
     function = _ENGINE[name]
 
-    def adapted(x: Tensor, /, *, axes: Any = None) -> Tensor:
+    def adapted(x: Tensor, /, *, axes: object = None) -> Tensor:
         return function(x, axes)
 
     return adapted

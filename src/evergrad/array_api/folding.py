@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import evergrad as eg
 from evergrad.array_api.adapt import Function, enter, fold, standard
@@ -15,11 +15,14 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.reduce.sums import PROD, sum_type
 from evergrad.ops.surface.public import FUNCTIONS
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
+
 # -- folds --------------------------------------------------------------------------------------
 
 
 def _fold(name: str, function: Function) -> None:
-    def adapted(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    def adapted(x: Tensor, /, *, axis: object = None, keepdims: bool = False) -> Tensor:
         return fold(function, x, axis, keepdims)
 
     enter(name, adapted, function)
@@ -32,7 +35,7 @@ for _name, _function in {
 
 
 def _truth(name: str, function: Function) -> None:
-    def adapted(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    def adapted(x: Tensor, /, *, axis: object = None, keepdims: bool = False) -> Tensor:
         return function(cast(x, dtypes.bool_), axis, keepdims)
 
     enter(name, adapted, function)
@@ -44,14 +47,14 @@ for _name in ("all", "any"):
 
 def _fold_as(name: str, function: Function) -> None:
     def adapted(
-        x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False
+        x: Tensor, /, *, axis: object = None, dtype: DtypeLike = None, keepdims: bool = False
     ) -> Tensor:
         return fold(function, x, axis, keepdims, dtype=dtype)
 
     enter(name, adapted, function)
 
 
-def _prod(input: Tensor, dim: Any, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def _prod(input: Tensor, dim: Any, keepdim: bool = False, *, dtype: DtypeLike = None) -> Tensor:
     """The product over axes; integers are multiplied in int64."""
     x = sum_type(input, dtype)
     dims = normalize_dims(dim, x.ndim)
@@ -64,7 +67,7 @@ _fold_as("prod", _prod)
 
 def _spread(name: str, function: Function) -> None:
     def adapted(
-        x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False
+        x: Tensor, /, *, axis: object = None, correction: float = 0.0, keepdims: bool = False
     ) -> Tensor:
         return fold(function, x, axis, keepdims, correction=correction)
 
@@ -76,7 +79,7 @@ _spread("var", eg.var)
 
 
 @standard()
-def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+def count_nonzero(x: Tensor, /, *, axis: object = None, keepdims: bool = False) -> Tensor:
     """How many elements are not zero."""
     return fold(eg.sum, x != 0, axis, keepdims)
 
@@ -102,7 +105,12 @@ for _name in ("argmax", "argmin"):
 
 def _running(name: str, function: Function, initial: int) -> None:
     def adapted(
-        x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+        x: Tensor,
+        /,
+        *,
+        axis: int | None = None,
+        dtype: DtypeLike = None,
+        include_initial: bool = False,
     ) -> Tensor:
         if axis is None:
             if x.ndim > 1:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.array_api.data_types import isdtype
 from evergrad.core import dtypes
 from evergrad.core.device import CPU, Device
 from evergrad.core.dtypes import dtype
 from evergrad.ops.rows.creation.constants import check_place
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
 
 # The standard's element types that the engine has: of the unsigned integers only the smallest.
 STANDARD_DTYPES = {
@@ -36,7 +39,7 @@ class NamespaceInfo:
         """Where arrays can be made."""
         return [CPU]
 
-    def default_dtypes(self, *, device: Any = None) -> dict[str, dtype]:
+    def default_dtypes(self, *, device: DeviceLike = None) -> dict[str, dtype]:
         """The element types that creation functions choose."""
         check_place(device)
         real = dtypes.get_default_dtype()
@@ -47,7 +50,7 @@ class NamespaceInfo:
             "indexing": dtypes.int64,
         }
 
-    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, dtype]:
+    def dtypes(self, *, device: DeviceLike = None, kind: object = None) -> dict[str, dtype]:
         """The standard's element types, all of them or those of a kind."""
         check_place(device)
         return {

@@ -76,14 +76,14 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
 
 
 @standard(into=LINALG)
-def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
+def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: object = "fro") -> Tensor:
     """The norm of the matrices in the last two axes."""
     return _ENGINE["matrix_norm"](x, ord, keepdim=keepdims)
 
 
 @standard(into=LINALG)
 def vector_norm(
-    x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2
+    x: Tensor, /, *, axis: object = None, keepdims: bool = False, ord: float = 2
 ) -> Tensor:
     """The norm of the vectors in one or several axes."""
     return _ENGINE["vector_norm"](x, ord, axis, keepdims)
@@ -96,13 +96,13 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
 
 
 @standard(into=LINALG)
-def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
+def matrix_rank(x: Tensor, /, *, rtol: object = None) -> Tensor:
     """How many singular values exceed ``rtol`` times the largest."""
     return _ENGINE["matrix_rank"](x, rtol=rtol)
 
 
 @standard(into=LINALG)
-def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
+def pinv(x: Tensor, /, *, rtol: object = None) -> Tensor:
     """The pseudo-inverse, without singular values below ``rtol`` times the largest."""
     return _ENGINE["pinv"](x, rtol=rtol)
 

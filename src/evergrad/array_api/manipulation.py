@@ -50,7 +50,7 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
 
 
 @standard()
-def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
+def moveaxis(x: Tensor, source: object, destination: object, /) -> Tensor:
     """Some axes at other places, the rest in order."""
     return eg.movedim(x, source, destination)
 
@@ -112,7 +112,7 @@ def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
 
 
 @standard()
-def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
+def repeat(x: Tensor, repeats: object, /, *, axis: int | None = None) -> Tensor:
     """Each element several times in a row; flattened without an axis."""
     if isinstance(repeats, Tensor):
         repeats = cast(repeats, dtypes.int64)
@@ -145,7 +145,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 @standard()
-def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
+def where(condition: Tensor, x1: object, x2: object, /) -> Tensor:
     """``x1`` where the condition holds, ``x2`` elsewhere."""
     first, second = meeting(x1, x2)
     return eg.where(condition, first, second)

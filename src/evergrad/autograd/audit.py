@@ -7,7 +7,7 @@ first ``backward``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class Audit(NamedTuple):
         return self
 
 
-def _named(target: Any) -> list[tuple[str, Tensor]]:
+def _named(target: object) -> list[tuple[str, Tensor]]:
     if hasattr(target, "named_parameters"):
         return list(target.named_parameters())
     if isinstance(target, Tensor):
@@ -92,7 +92,7 @@ def _problem(grad: Tensor | None) -> tuple[str, str] | None:
     return None
 
 
-def audit(target: Any) -> Audit:
+def audit(target: object) -> Audit:
     """Check the gradients of a module's parameters (or of given tensors) after ``backward``.
 
     Args:

@@ -32,13 +32,13 @@ from evergrad.ops.rows.movement.views import expand, movedim, view_as_is
 
 @provides("function_equation")
 def as_equation(
-    cls: type[Function], trace: Trace, args: Sequence[Any], outputs: list[Any]
+    cls: type[Function], trace: Trace, args: Sequence[Any], outputs: list[object]
 ) -> list[Any]:
     """Stand an equation with the user's derivative in front of the traced results."""
     at = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
     fixed = [None if i in at else a for i, a in enumerate(args)]
 
-    def build(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def build(inputs: Sequence[object]) -> tuple[Any, ...]:
         given = list(fixed)
         for i, tensor in zip(at, inputs, strict=True):
             given[i] = tensor
@@ -64,7 +64,7 @@ class CustomOp(Op):
 
     __slots__ = ("build", "cls", "count", "randomness")
 
-    def __init__(self, cls: type[Function], count: int, build: Callable[..., Any]) -> None:
+    def __init__(self, cls: type[Function], count: int, build: Callable[..., object]) -> None:
         self.cls: type[Function] = cls
         self.count: int = count  # how many of the arguments are inputs
         self.build: Callable[..., Any] = build  # the call's arguments from its input tensors
@@ -166,7 +166,7 @@ def _drawing_nothing(cls: type[Function]) -> Iterator[None]:
 
 
 def _with_history(
-    ctx: FunctionCtx, results: Sequence[Any], outs: Sequence[Tensor]
+    ctx: FunctionCtx, results: Sequence[object], outs: Sequence[Tensor]
 ) -> list[Callable[[Any], Any] | None]:
     """What ``jvp`` finds in ``saved_tensors``: the tensors themselves, results as recorded."""
     recorded = dict(zip([id(r) for r in results if isinstance(r, Tensor)], outs, strict=True))
@@ -188,18 +188,20 @@ def _as_place(tensor: Tensor) -> Tensor:
     return view_as_is(tensor)
 
 
-def _tensors_of(result: Any) -> tuple[Tensor, ...]:
+def _tensors_of(result: object) -> tuple[Tensor, ...]:
     results = result if isinstance(result, tuple) else (result,)
     return tuple(r for r in results if isinstance(r, Tensor))
 
 
-def _along(given: Sequence[Any], inputs: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+def _along(
+    given: Sequence[object], inputs: Sequence[object], values: Sequence[object]
+) -> list[Any]:
     """Values that belong to the tensors among the arguments, ``None`` for the others."""
     rest = iter(values)
     return [next(rest) if any(g is i for i in inputs) else None for g in given]
 
 
-def _with_front_dims(out: Any, out_dims: Any) -> Any:
+def _with_front_dims(out: object, out_dims: object) -> Any:
     """Results with their batch dimension first; those without one repeated, if others have one."""
     outs = out if isinstance(out, tuple) else (out,)
     places = out_dims if isinstance(out_dims, tuple) else (out_dims,) * len(outs)

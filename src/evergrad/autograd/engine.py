@@ -178,7 +178,7 @@ def grad_up_to(
 def grad(
     outputs: TensorOrTensors,
     inputs: TensorOrTensors,
-    grad_outputs: Any = None,
+    grad_outputs: object = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     only_inputs: bool = True,
@@ -260,14 +260,14 @@ def _tensor_backward(
     gradient: Tensor | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    inputs: Any = None,
+    inputs: object = None,
 ) -> None:
     """Accumulate the gradient of this tensor into the leaves it came from."""
     backward((self,), None if gradient is None else (gradient,), retain_graph, create_graph,
              inputs=inputs)  # fmt: skip
 
 
-def register_hook(self: Tensor, hook: Any) -> RemovableHandle:
+def register_hook(self: Tensor, hook: object) -> RemovableHandle:
     """Call ``hook(grad)`` when the gradient of this tensor is known; it may return another."""
     node = current_node(self)
     if node is None:
@@ -275,7 +275,7 @@ def register_hook(self: Tensor, hook: Any) -> RemovableHandle:
     return RemovableHandle(node.ensure_hooks().on_result.setdefault(self._index, {}), hook)
 
 
-def register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> RemovableHandle:
+def register_post_accumulate_grad_hook(self: Tensor, hook: object) -> RemovableHandle:
     """Call ``hook(tensor)`` after a gradient has been accumulated into this leaf."""
     node = current_node(self)
     if not isinstance(node, Leaf):

@@ -112,7 +112,9 @@ class FunctionNode(GraphNode):
 
     __slots__ = ("cls", "ctx", "in_types", "indices", "location", "parents", "types")
 
-    def __init__(self, cls: type[Function], ctx: FunctionCtx | None, args: Sequence[Any]) -> None:
+    def __init__(
+        self, cls: type[Function], ctx: FunctionCtx | None, args: Sequence[object]
+    ) -> None:
         self.seq: int = next_sequence()
         self.hooks = None
         self.cls: type[Function] = cls
@@ -165,7 +167,7 @@ class FunctionNode(GraphNode):
             return grads
         return [None if g is None else as_cotangent(g) for g in grads]
 
-    def _checked(self, found: Any) -> list[Any]:
+    def _checked(self, found: object) -> list[Any]:
         grads = list(found) if isinstance(found, (tuple, list)) else [found]
         while len(grads) > len(self.parents) and grads[-1] is None:
             grads.pop()
@@ -181,7 +183,7 @@ class FunctionNode(GraphNode):
                 grads[i] = self._fitting(i, grad)
         return grads
 
-    def _fitting(self, i: int, grad: Any) -> Tensor:
+    def _fitting(self, i: int, grad: object) -> Tensor:
         type = self.in_types[i]
         assert type is not None
         if not isinstance(grad, Tensor):
@@ -234,7 +236,7 @@ class Function:
         raise NotImplementedError("You must implement the forward function for custom Function.")
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    def setup_context(ctx: object, inputs: tuple[object, ...], output: object) -> None:
         """Store on ``ctx`` what backward needs, where ``forward`` takes no ``ctx``."""
         raise NotImplementedError("setup_context is not implemented.")
 
@@ -246,17 +248,17 @@ class Function:
     vjp = backward
 
     @staticmethod
-    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+    def jvp(ctx: object, *grad_inputs: object) -> Any:
         """The tangents of the results, from those of the inputs."""
         raise NotImplementedError("You must implement the jvp function for custom Function.")
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+    def vmap(info: object, in_dims: object, *args: object) -> Any:
         """The results of a batch: ``info``, the batch dimensions of the inputs, the inputs."""
         raise NotImplementedError("You must implement the vmap function for custom Function.")
 
     @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+    def apply(cls, *args: object, **kwargs: object) -> Any:
         """Call the function and record it as one node."""
         state = STATE.get()
         args = _all_arguments(cls, args, kwargs)
@@ -283,7 +285,7 @@ class Function:
 
 
 def _all_arguments(
-    cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]
+    cls: type[Function], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[Any, ...]:
     """The arguments by position, with the defaults of a ``forward`` that has no context."""
     with_context = cls.setup_context is Function.setup_context
@@ -317,7 +319,7 @@ def unrecorded(cls: type[Function]) -> Callable[[], FunctionNode]:
     return lambda: node
 
 
-def _as_output(ctx: FunctionCtx, value: Any, args: Sequence[Any]) -> Any:
+def _as_output(ctx: FunctionCtx, value: object, args: Sequence[object]) -> Any:
     """A result as a handle of its own; an input returned unchanged becomes another view of it."""
     if not isinstance(value, Tensor) or any(value is d for d in ctx._dirty):
         return value
@@ -331,7 +333,7 @@ def _as_output(ctx: FunctionCtx, value: Any, args: Sequence[Any]) -> Any:
     return output
 
 
-def _differentiable(ctx: FunctionCtx, value: Any) -> bool:
+def _differentiable(ctx: FunctionCtx, value: object) -> bool:
     return (
         isinstance(value, Tensor)
         and value.dtype.category >= dtypes.FLOATING
@@ -340,7 +342,7 @@ def _differentiable(ctx: FunctionCtx, value: Any) -> bool:
 
 
 def _connect(
-    node: FunctionNode, ctx: FunctionCtx, args: Any, results: Any, outputs: list[Any]
+    node: FunctionNode, ctx: FunctionCtx, args: object, results: Any, outputs: list[Any]
 ) -> None:
     """Make the node the history of the results that have a derivative."""
     ctx._node = weakref.ref(node)
@@ -361,7 +363,7 @@ def _connect(
             output._node, output._index = node, place
 
 
-def _save(ctx: FunctionCtx, args: Any, results: Any, outputs: list[Any]) -> None:
+def _save(ctx: FunctionCtx, args: Any, results: Any, outputs: list[object]) -> None:
     """Turn what was given to ``save_for_backward`` into entries that close no cycle."""
     entries: list[Any] = []
     for tensor in ctx._to_save:
@@ -416,7 +418,7 @@ def _entry(tensor: Tensor, source: str, index: int) -> Callable[[Any], Tensor]:
     return restore
 
 
-def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+def once_differentiable(function: Callable[..., object]) -> Callable[..., Any]:
     """For a ``backward`` that is not itself differentiable: its second use is an error.
 
     >>> class Square(eg.autograd.Function):
@@ -472,7 +474,7 @@ class _Refusal(GraphNode):
     def out_types(self) -> tuple[TensorType, ...]:
         return self.types
 
-    def run(self, values: list[Any], on_tensors: bool, keep_graph: bool) -> list[Any]:
+    def run(self, values: list[object], on_tensors: bool, keep_graph: bool) -> list[Any]:
         raise GradientError(
             "trying to differentiate twice a function that was marked with @once_differentiable"
         )

@@ -20,7 +20,7 @@ def _same_form(found: Any, like: Any) -> Any:
     return found[0] if isinstance(like, Tensor) else tuple(found)
 
 
-def _prepared(inputs: Any, create_graph: bool) -> tuple[Tensor, ...]:
+def _prepared(inputs: object, create_graph: bool) -> tuple[Tensor, ...]:
     return tuple(i if create_graph else i.detach() for i in _tuple(inputs))
 
 
@@ -33,7 +33,11 @@ def _finished(value: Any, create_graph: bool) -> Any:
 
 
 def _require_dependence(
-    func: Callable[..., Any], inputs: tuple[Tensor, ...], *, pairwise: bool = False, order: int = 1
+    func: Callable[..., object],
+    inputs: tuple[Tensor, ...],
+    *,
+    pairwise: bool = False,
+    order: int = 1,
 ) -> None:
     """Raise if some input has no influence: on any output, on each output (``pairwise``), or on the
     first derivative (``order`` 2)."""
@@ -56,7 +60,7 @@ def _require_dependence(
 
 
 def vjp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
+    func: Callable[..., object], inputs: object, v: Any = None, create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Any, Any]:  # fmt: skip
     """``(func(*inputs), vector-Jacobian product)``"""
@@ -76,7 +80,7 @@ def vjp(
 
 
 def jvp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
+    func: Callable[..., object], inputs: object, v: object = None, create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Any, Any]:  # fmt: skip
     """``(func(*inputs), Jacobian-vector product)``"""
@@ -93,7 +97,7 @@ def jvp(
 
 
 def jacobian(
-    func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False,
+    func: Callable[..., object], inputs: object, create_graph: bool = False, strict: bool = False,
     vectorize: bool = False, strategy: str = "reverse-mode",
 ) -> Any:  # fmt: skip
     """The Jacobian of every output by every input."""
@@ -115,7 +119,7 @@ def jacobian(
 
 
 def hessian(
-    func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False,
+    func: Callable[..., object], inputs: object, create_graph: bool = False, strict: bool = False,
     vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",
 ) -> Any:  # fmt: skip
     """The second derivatives of a function that returns a single number."""
@@ -162,7 +166,7 @@ def vhp(
 
 
 def hvp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
+    func: Callable[..., object], inputs: object, v: object = None, create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Any, Any]:  # fmt: skip
     """``(func(*inputs), Hessian-vector product)``; the Hessian is symmetric."""

@@ -46,7 +46,7 @@ def _as_inputs(inputs: Any) -> tuple[Any, ...]:
     return (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
 
 
-def _call(func: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor]:
+def _call(func: Callable[..., object], inputs: Sequence[object]) -> list[Tensor]:
     result = func(*inputs)
     results = result if isinstance(result, (tuple, list)) else (result,)
     return [r for r in results if isinstance(r, Tensor) and r.dtype.category >= dtypes.FLOATING]
@@ -88,7 +88,7 @@ def _cotangents(output: Tensor) -> list[tuple[int, complex, Tensor]]:
     return found
 
 
-def _compare(what: str, got: Any, expected: Any, atol: float, rtol: float) -> None:
+def _compare(what: str, got: Array, expected: Array, atol: float, rtol: float) -> None:
     if not np.allclose(got, expected, rtol=rtol, atol=atol, equal_nan=True):
         worst = float(np.max(np.abs(np.asarray(got) - np.asarray(expected))))
         raise GradcheckError(
@@ -134,7 +134,7 @@ def _pull(output: Tensor, target: Tensor, cotangents: list[Tensor], batched: boo
 
 
 def _check_forward(
-    func: Callable[..., Any], inputs: tuple[Any, ...], which: int, rows: Any, atol: float,
+    func: Callable[..., object], inputs: tuple[Any, ...], which: int, rows: Any, atol: float,
     rtol: float,
 ) -> None:  # fmt: skip
     target = detached(inputs[which])
@@ -155,7 +155,9 @@ def _check_forward(
             )  # fmt: skip
 
 
-def _check_repeatable(func: Callable[..., Any], inputs: tuple[Any, ...], tolerance: float) -> None:
+def _check_repeatable(
+    func: Callable[..., object], inputs: tuple[object, ...], tolerance: float
+) -> None:
     first, second = _call(func, inputs), _call(func, inputs)
     for a, b in zip(first, second, strict=True):
         if not np.allclose(a.detach().array(), b.detach().array(), atol=tolerance, equal_nan=True):
@@ -163,8 +165,8 @@ def _check_repeatable(func: Callable[..., Any], inputs: tuple[Any, ...], toleran
 
 
 def gradcheck(
-    func: Callable[..., Any],
-    inputs: Any,
+    func: Callable[..., object],
+    inputs: object,
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,

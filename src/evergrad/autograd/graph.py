@@ -44,7 +44,7 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's spelling
     their order, then results.
     """
 
-    def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]):
+    def __init__(self, pack_hook: Callable[[Tensor], object], unpack_hook: Callable[[Any], Tensor]):
         self.hooks: tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]] = (
             pack_hook,
             unpack_hook,

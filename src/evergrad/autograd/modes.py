@@ -40,7 +40,7 @@ class _Mode:
             return self._decorate_generator(function)  # type: ignore[return-value]
 
         @functools.wraps(function)
-        def within(*args: Any, **kwargs: Any) -> Any:
+        def within(*args: object, **kwargs: object) -> Any:
             with self._fresh():
                 return function(*args, **kwargs)
 
@@ -95,7 +95,7 @@ class no_grad(_Mode):  # noqa: N801 - PyTorch's spelling
 
     _changes = _RECORDING_NOTHING
 
-    def __new__(cls, function: Any = None) -> Any:
+    def __new__(cls, function: object = None) -> Any:
         return _usable_bare(super().__new__(cls), function)
 
 
@@ -110,7 +110,7 @@ class enable_grad(_Mode):  # noqa: N801 - PyTorch's spelling
 
     _changes = _RECORDING
 
-    def __new__(cls, function: Any = None) -> Any:
+    def __new__(cls, function: object = None) -> Any:
         return _usable_bare(super().__new__(cls), function)
 
 
@@ -126,13 +126,13 @@ class inference_mode(_Mode):  # noqa: N801 - PyTorch's spelling
     False
     """
 
-    def __new__(cls, mode: Any = True) -> Any:
+    def __new__(cls, mode: object = True) -> Any:
         made = super().__new__(cls)
         on = callable(mode) or bool(mode)
         made._changes = {"grad": not on, "no_grad": on, "inference": on}
         return made(mode) if callable(mode) else made
 
-    def __init__(self, mode: Any = True) -> None:
+    def __init__(self, mode: object = True) -> None:
         pass
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 DEFAULT_TASK = "gpt"
 
 
-def trusts_tasks(command: Callable[..., Any]) -> Callable[..., Any]:
+def trusts_tasks(command: Callable[..., object]) -> Callable[..., Any]:
     """Give a command ``--trust-task``, which names what a file may have imported."""
     return click.option(
         "--trust-task", multiple=True, metavar="MODULE:CLASS",
@@ -42,7 +42,7 @@ def trusts_tasks(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)  # fmt: skip
 
 
-def takes_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
+def takes_configuration(command: Callable[..., object]) -> Callable[..., Any]:
     """Give a command the options of a training: a task or file, a size, and ``--key value``.
 
     The function gets them as ``size``, ``words`` and ``trust_task``.
@@ -66,7 +66,7 @@ def takes_size(
             raise click.UsageError(f"--{chosen} and --{option.name} exclude each other", context)
         context.params["size"] = option.name
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(command: Callable[..., object]) -> Callable[..., Any]:
         for name, text in reversed(helps.items()):
             flag = click.option(
                 f"--{name}", is_flag=True, expose_value=False, callback=choose, help=text

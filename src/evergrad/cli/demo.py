@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -185,7 +184,7 @@ def _curve(losses: Sequence[float], steps: int) -> str:
     return f"{drawn}\nstep {len(losses)} of {steps}{now}\n"
 
 
-def _numbers(content: Any) -> Iterator[Tensor]:
+def _numbers(content: object) -> Iterator[Tensor]:
     """All tensors of a checkpoint, in order."""
     if isinstance(content, Tensor):
         yield content

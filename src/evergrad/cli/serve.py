@@ -19,7 +19,7 @@ from evergrad.train.packages import package
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", default=8000, show_default=True, help="0 for any that is free.")
 @click.option("--token", help="What clients must present; made up where others can connect.")
-def serve(checkpoint: Path, host: str, port: int, token: str | None, **options: Any) -> None:
+def serve(checkpoint: Path, host: str, port: int, token: str | None, **options: object) -> None:
     """Serve a trained language model with OpenAI's API.
 
     CHECKPOINT is a run's folder, a checkpoint, or a folder in Hugging Face's layout. Endpoints:

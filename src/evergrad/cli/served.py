@@ -38,7 +38,7 @@ _OPTIONS = [
 ]  # fmt: skip
 
 
-def takes_model(command: Callable[..., Any]) -> Callable[..., Any]:
+def takes_model(command: Callable[..., object]) -> Callable[..., Any]:
     """Give a command the options of a served model, as keyword arguments of :func:`service_of`."""
     for option in reversed(_OPTIONS):
         command = option(command)

@@ -23,22 +23,22 @@ def is_exporting() -> bool:
     return False
 
 
-def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+def disable(fn: object = None, recursive: bool = True, *, reason: str | None = None) -> Any:
     """The function itself, also as a decorator with arguments."""
     return fn if fn is not None else lambda function: function
 
 
-def allow_in_graph(fn: Any) -> Any:
+def allow_in_graph(fn: object) -> Any:
     """The function itself."""
     return fn
 
 
-def assume_constant_result(fn: Any) -> Any:
+def assume_constant_result(fn: object) -> Any:
     """The function itself."""
     return fn
 
 
-def substitute_in_graph(original_fn: Any, **options: Any) -> Any:
+def substitute_in_graph(original_fn: object, **options: object) -> Any:
     """A decorator that leaves the function as it is."""
     return lambda function: function
 
@@ -51,16 +51,16 @@ def reset() -> None:
     """Programs are kept by their signature; nothing has to be forgotten."""
 
 
-def list_backends(exclude_tags: Any = ()) -> list[str]:
+def list_backends(exclude_tags: object = ()) -> list[str]:
     return ["evergrad"]
 
 
 @contextmanager
-def set_stance(stance: str = "default", **options: Any) -> Iterator[None]:
+def set_stance(stance: str = "default", **options: object) -> Iterator[None]:
     """A context without effect."""
     yield
 
 
-def nested_compile_region(fn: Any = None) -> Any:
+def nested_compile_region(fn: object = None) -> Any:
     """The function itself."""
     return disable(fn)

@@ -33,12 +33,14 @@ class Autocast:
 
     __slots__ = ("cache", "dtype")
 
-    def __init__(self, dtype: dtype, cache: dict[Any, tuple[Tensor, int, Tensor]] | None) -> None:
+    def __init__(
+        self, dtype: dtype, cache: dict[object, tuple[Tensor, int, Tensor]] | None
+    ) -> None:
         self.dtype: dtypes.dtype = dtype
         self.cache: dict[Any, tuple[Tensor, int, Tensor]] | None = cache
 
     def convert_arguments(
-        self, policy: AutocastPolicy | None, args: tuple[Any, ...]
+        self, policy: AutocastPolicy | None, args: tuple[object, ...]
     ) -> tuple[Any, ...]:
         """The arguments of a row of this policy; the same tuple if nothing changes."""
         if policy is None or policy is AutocastPolicy.KEEP:
@@ -108,7 +110,7 @@ def autocast_policy(policy: AutocastPolicy) -> Callable[[F], F]:
     return state
 
 
-def policy_of(function: Callable[..., Any]) -> AutocastPolicy:
+def policy_of(function: Callable[..., object]) -> AutocastPolicy:
     """The policy that a function states."""
     stated: AutocastPolicy = getattr(function, "autocast", AutocastPolicy.KEEP)
     return stated
@@ -122,7 +124,7 @@ def under_autocast(function: F) -> F:
     conversion = _CONVERSIONS[stated]
 
     @functools.wraps(function)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
+    def guarded(*args: object, **kwargs: object) -> Any:
         autocast = STATE.get().autocast
         if autocast is None:
             try:
@@ -148,7 +150,7 @@ def _converted(convert: Convert, value: Any) -> Any:
     return value
 
 
-def _to_widest(autocast: Autocast, args: tuple[Any, ...]) -> Convert:
+def _to_widest(autocast: Autocast, args: tuple[object, ...]) -> Convert:
     """Float32 if one argument has it, else the lower precision."""
     tensors = [a for a in args if isinstance(a, Tensor)]
     has_float32 = any(t.dtype is dtypes.float32 for t in tensors)

@@ -35,7 +35,7 @@ from evergrad.core.recording import unpack, unpacked_handle
 from evergrad.core.saved_values import Packed, freed_error, verify
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE, using
-from evergrad.core.tensor import Tensor, fresh, from_array, on_storage
+from evergrad.core.tensor import Array, Tensor, fresh, from_array, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.vjp_program import BORROWED, FRESH
 from evergrad.extension import provides
@@ -48,7 +48,7 @@ Pending = tuple[GraphNode, list[Any], list[bool]]
 
 
 def run_backward(
-    roots: Sequence[tuple[GraphNode, int, Any]],
+    roots: Sequence[tuple[GraphNode, int, object]],
     *,
     keep_graph: bool,
     create_graph: bool,
@@ -139,7 +139,7 @@ class BackwardPass:
 
     # -- accumulating cotangents ------------------------------------------------------------
 
-    def add_cotangent(self, node: GraphNode, index: int, value: Any, owned: bool) -> None:
+    def add_cotangent(self, node: GraphNode, index: int, value: Array, owned: bool) -> None:
         """Add a cotangent to one result of a node."""
         seq = node.seq
         if self.needed is not None and seq not in self.needed:
@@ -243,7 +243,7 @@ class BackwardPass:
         """Whether each cotangent is added to a leaf's gradient directly, instead of their sum."""
         return node.hooks is None and node.accumulated is None and self.targets is None
 
-    def accumulate(self, leaf: Leaf, value: Any, owned: bool) -> None:
+    def accumulate(self, leaf: Leaf, value: object, owned: bool) -> None:
         """Add to a leaf's gradient, unless the tensor is gone or the pass only collects."""
         tensor = leaf.owner()
         if tensor is None or not self.accumulates:
@@ -253,7 +253,7 @@ class BackwardPass:
         else:
             self.add_to_grad(tensor, value, owned)
 
-    def finish_leaf(self, leaf: Leaf, value: Any, owned: bool) -> None:
+    def finish_leaf(self, leaf: Leaf, value: Array, owned: bool) -> None:
         """Accumulate, with the hooks of the leaf's node and of its accumulation."""
         after = list(leaf.hooks.after.values()) if leaf.hooks is not None else []
         given = (hooks.hook_argument(value, False, self.on_tensors),) if after else ()
@@ -383,7 +383,7 @@ class BackwardPass:
                 own = sources[i] == FRESH or (sources[i] >= 0 and owned[sources[i]])
                 self.add_cotangent(parent, index, grad, own)
 
-    def apply_vjp(self, node: Node, values: list[Any], sources: list[int]) -> list[Any]:
+    def apply_vjp(self, node: Node, values: list[object], sources: list[int]) -> list[Any]:
         """The cotangents of an op's arguments; writes to ``sources`` where their memory is from."""
         program = node.vjp_program
         self.fill_missing(node, values)
@@ -406,7 +406,7 @@ class BackwardPass:
         assert needed is not None
         return any(p is not None and p.seq in needed for p in node.parents)
 
-    def fill_missing(self, node: Any, values: list[Any]) -> None:
+    def fill_missing(self, node: Any, values: list[object]) -> None:
         """Give results without a cotangent a zero one, where the vjp reads it."""
         unread = node.vjp_program.unread
         for i, type in enumerate(node.out_types()):
@@ -432,7 +432,7 @@ class BackwardPass:
                     self.results[position] = from_array(value if is_result else pool.copy(value))
                     owned[index] = False
 
-    def without_alias(self, value: Any) -> Any:
+    def without_alias(self, value: Tensor) -> Any:
         """A collected cotangent, copied if another one has the same storage."""
         if value is not None and any(
             other is not None and other._storage is value._storage for other in self.results
@@ -490,7 +490,7 @@ def frame_namers() -> dict[CodeType, tuple[str, Callable[[Any], str]]]:
     }
 
 
-def _is_unordered(array: Any) -> bool:
+def _is_unordered(array: Array) -> bool:
     """Whether a ufunc gave its result the layout of its arguments: the result of an op is
     contiguous, only views of it are not."""
     return array.base is None and not array.flags.c_contiguous

@@ -34,7 +34,7 @@ def _as_value(tensor: Any, on_tensors: bool) -> Any:
 
 
 def call_tensor_hooks(
-    node: GraphNode, values: list[Any], owned: list[bool], on_tensors: bool
+    node: GraphNode, values: list[object], owned: list[bool], on_tensors: bool
 ) -> None:
     """Run the hooks on single results, then store the gradients of retain_grad()."""
     hooks = node.hooks
@@ -57,7 +57,7 @@ def call_tensor_hooks(
 
 
 def call_node_prehooks(
-    node: GraphNode, values: list[Any], owned: list[bool], on_tensors: bool
+    node: GraphNode, values: list[object], owned: list[bool], on_tensors: bool
 ) -> None:
     """Run the hooks before a node's vjp, which may replace its cotangents."""
     assert node.hooks is not None
@@ -69,7 +69,7 @@ def call_node_prehooks(
 
 
 def call_node_hooks(
-    node: GraphNode, grads: Sequence[Any], values: Sequence[Any], on_tensors: bool
+    node: GraphNode, grads: Sequence[object], values: Sequence[object], on_tensors: bool
 ) -> list[Any]:
     """Run the hooks after a node's vjp; gives the cotangents of its arguments."""
     assert node.hooks is not None
@@ -93,7 +93,7 @@ def _check_replacement(node: GraphNode, changed: Any, given: Any) -> None:
         )
 
 
-def _replaced(node: GraphNode, changed: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+def _replaced(node: GraphNode, changed: object, given: tuple[object, ...]) -> tuple[Any, ...]:
     """The gradients after a hook on a node, checked."""
     if changed is None:
         return given
@@ -108,7 +108,7 @@ def _replaced(node: GraphNode, changed: Any, given: tuple[Any, ...]) -> tuple[An
     return found
 
 
-def check_finite(node: Any, grads: Sequence[Any]) -> None:
+def check_finite(node: Any, grads: Sequence[object]) -> None:
     """Anomaly detection: raise if a vjp gave a NaN."""
     for i, grad in enumerate(grads):
         array = grad._value if isinstance(grad, Tensor) else grad

@@ -11,7 +11,7 @@ traces and compiled programs therefore agree on strides.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,12 +32,15 @@ from evergrad.core.views import ViewOp, base_of, view_after, view_ops_from, view
 from evergrad.extension import provides
 from evergrad.memory import pool
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
+
 Array = np.ndarray[Any, Any]
 Scalar: tuple[type, ...] = (bool, int, float, complex)
 
 
 @provides("bind")
-def bind(op: Op, *args: Any, **attrs: Any) -> Any:
+def bind(op: Op, *args: object, **attrs: object) -> Any:
     """Apply an op to tensors (and Python numbers).
 
     The dispatch of the common case, a specialization that was resolved before and evaluates to one
@@ -156,7 +159,7 @@ def bind_binary(op: Op, a: Any, b: Any) -> Any:
 
 
 def _bind_unresolved(
-    op: Op, key: Any, types: tuple[Any, ...], args: tuple[Any, ...], attrs: dict[str, Any]
+    op: Op, key: Any, types: tuple[Any, ...], args: tuple[object, ...], attrs: dict[str, Any]
 ) -> Any:
     """Convert the arguments to what rows take, or resolve the specialization; then bind again."""
     state = STATE.get()
@@ -211,7 +214,7 @@ def _bind_general(state: State, specialization: Specialization, args: tuple[Any,
     return outs[0] if specialization.single else outs
 
 
-def _evaluate(specialization: Specialization, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
+def _evaluate(specialization: Specialization, args: tuple[object, ...]) -> tuple[Tensor, ...]:
     """The results on arrays, each in contiguous memory of its own."""
     token = numpy_errors.set(QUIET)
     try:
@@ -230,7 +233,7 @@ def as_contiguous(array: Array) -> Array:
     return array if array.flags.c_contiguous else pool.copy(array)
 
 
-def _as_operand(op: Op, arg: Any) -> Any:
+def _as_operand(op: Op, arg: object) -> Any:
     """Convert NumPy scalars and subclasses of Python's numbers; raise for anything else."""
     if isinstance(arg, Tensor) or type(arg) in Scalar:
         return arg
@@ -244,13 +247,13 @@ def _as_operand(op: Op, arg: Any) -> Any:
     )
 
 
-def _under_autocast(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _under_autocast(op: Op, args: tuple[object, ...]) -> tuple[Any, ...]:
     """The arguments in the precision of the op's autocast policy, if the mode is on."""
     autocast = STATE.get().autocast
     return args if autocast is None else autocast.convert_arguments(op.autocast, args)
 
 
-def python_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
+def python_operands(op: Op, args: tuple[object, ...]) -> list[Any]:
     """Numbers of Python state as inputs of the program; as constants of ops that do not promote
     them, or for which the exponent decides the formula."""
 
@@ -288,12 +291,12 @@ def symbolic_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
     ]
 
 
-def cast(tensor: Tensor, dtype: Any) -> Tensor:
+def cast(tensor: Tensor, dtype: DtypeLike) -> Tensor:
     """The tensor converted to another element type."""
     return tensor if tensor._type.dtype is dtype else bind(TABLE["cast"], tensor, dtype=dtype)
 
 
-def as_operand_tensor(value: Any, type: Any) -> Any:
+def as_operand_tensor(value: object, type: object) -> Any:
     """A Python number as the 0-d tensor of its operand type, so that formulas keep that type."""
     if isinstance(value, Tensor) or not isinstance(type, TensorType):
         return value

@@ -65,7 +65,7 @@ def matmul(a: Any, b: Any, **out: Any) -> Any:
     return np.matmul(a, b, **out)
 
 
-def small_call(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def small_call(function: Callable[..., object], *args: object, **options: object) -> Any:
     """A function of ``np.linalg`` on matrices that are not worth a second thread."""
     if _threads_set != 1:
         _use_threads(1)

@@ -22,6 +22,7 @@ from evergrad.core.tensor import Array, Tensor, on_storage
 
 if TYPE_CHECKING:
     from evergrad.core.op import Op
+    from evergrad.core.types import DtypeLike
 
 
 class CompoundType(TensorType):
@@ -44,7 +45,7 @@ class Compound(Tensor):
     # The names of backend and layout in error messages.
     backend = layout_name = "Compound"
 
-    def bind_row(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def bind_row(self, op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
         """Apply a row of which this is an argument."""
         raise no_form(op.name, self)
 
@@ -52,7 +53,7 @@ class Compound(Tensor):
         """The dense tensors this one is made of."""
         raise NotImplementedError
 
-    def filled(self, value: Any, dtype: dtype) -> Tensor:
+    def filled(self, value: object, dtype: dtype) -> Tensor:
         """A tensor of the same shape filled with one number."""
         raise no_form("full_like", self)
 
@@ -85,12 +86,17 @@ class Compound(Tensor):
         """Add the elements to a dense array of the same shape."""
         raise NotImplementedError
 
-    def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
+    def to_dense(self, dtype: DtypeLike = None, *, masked_grad: bool | None = None) -> Tensor:
         """The same elements as one dense tensor."""
         raise NotImplementedError
 
     def norm(  # type: ignore[override]
-        self, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+        self,
+        p: object = "fro",
+        dim: object = None,
+        keepdim: bool = False,
+        *,
+        dtype: DtypeLike = None,
     ) -> Tensor:
         """The norm of all elements."""
         raise no_form("norm", self)
@@ -138,7 +144,7 @@ def without_array(cls: type[Compound], type: CompoundType) -> Any:
     return on_storage(NO_ARRAY, type, Storage(NO_ARRAY, type, 0), None, cls)
 
 
-def bind_compound(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def bind_compound(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
     """Dispatch a row to its first compound argument."""
     compound = next(arg for arg in args if isinstance(arg, Compound))
     return compound.bind_row(op, args, attrs)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
 
 # The names that PyTorch knows. Only ``cpu`` and ``meta`` hold tensors here.
 KNOWN = (
@@ -66,7 +69,7 @@ class Device:
 
     def __exit__(
         self,
-        kind: Any,
+        kind: object,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
@@ -77,7 +80,7 @@ CPU = Device()
 META = Device("meta")
 
 
-def check_device(device: Any) -> Device:
+def check_device(device: DeviceLike) -> Device:
     """The device that holds a tensor; accelerators are refused by name."""
     found = device if isinstance(device, Device) else Device(device)
     if found.type not in ("cpu", "meta"):

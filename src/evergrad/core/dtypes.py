@@ -139,7 +139,7 @@ def from_numpy_dtype(numpy_type: Any) -> dtype:
     return found
 
 
-def as_dtype(value: Any) -> dtype:
+def as_dtype(value: object) -> dtype:
     """The argument ``dtype=``: ours, Python's ``float``, ``int``, ``bool``, or NumPy's."""
     if isinstance(value, dtype):
         return value
@@ -173,7 +173,7 @@ def set_default_dtype(d: dtype) -> None:
     _default_float = d
 
 
-def of_scalar(value: Any) -> dtype:
+def of_scalar(value: object) -> dtype:
     """The type a Python number takes when it becomes a tensor by itself."""
     kind = value.__class__  # that of the number which a symbolic one is
     if kind is bool:

@@ -82,14 +82,14 @@ def _wraps_around(types: tuple[ArgType, ...], operands: tuple[Any, ...]) -> bool
 
 
 def _with_wrapped_scalars(
-    function: Callable[..., Any], types: tuple[ArgType, ...], operands: tuple[TensorType, ...]
+    function: Callable[..., object], types: tuple[ArgType, ...], operands: tuple[TensorType, ...]
 ) -> Callable[..., Any]:
     targets = [
         None if isinstance(t, TensorType) else o.dtype.np
         for t, o in zip(types, operands, strict=True)
     ]
 
-    def run(*arrays: Any, **extra: Any) -> Any:
+    def run(*arrays: object, **extra: object) -> Any:
         values = [
             a if target is None else np.asarray(a).astype(target)
             for a, target in zip(arrays, targets, strict=True)
@@ -100,7 +100,7 @@ def _with_wrapped_scalars(
 
 
 def _through_float32(
-    function: Callable[..., Any], out_types: tuple[TensorType, ...]
+    function: Callable[..., object], out_types: tuple[TensorType, ...]
 ) -> Callable[..., Any]:
     low = (dtypes.float16.np, dtypes.bfloat16.np)
     targets = [t.dtype.np for t in out_types]
@@ -122,7 +122,7 @@ def _into_fresh(
 ) -> Callable[..., Any]:
     allocate = pool.allocator(shape, numpy_type)
 
-    def run(*arrays: Any) -> Any:
+    def run(*arrays: object) -> Any:
         return function(*arrays, out=allocate())
 
     return run
@@ -142,7 +142,7 @@ def _into_pool(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _as_array(function: Callable[..., Any], numpy_type: np.dtype[Any]) -> Callable[..., Any]:
-    def run(*arrays: Any) -> Any:
+    def run(*arrays: object) -> Array:
         return np.asarray(function(*arrays), numpy_type)
 
     return run

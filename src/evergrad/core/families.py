@@ -101,7 +101,7 @@ def real_number(found: dtype) -> bool:
 
 def elementwise(
     name: str,
-    function: Callable[..., Any],
+    function: Callable[..., object],
     d: Sequence[Formula | None] | Formula | str,
     *,
     promote: Callable[[Sequence[ArgType]], dtype] = meet,
@@ -123,7 +123,7 @@ def elementwise(
     formulas: tuple[Formula | None, ...]
     formulas = () if isinstance(d, str) else (d,) if callable(d) else tuple(d)
 
-    def type_rule(*types: TensorType, **attrs: Any) -> TensorType:
+    def type_rule(*types: TensorType, **attrs: object) -> TensorType:
         found = types[0].dtype
         if accepts is not None and not accepts(found):
             raise NotImplementedError(f"\"{name}\" not implemented for '{found.name}'")
@@ -134,7 +134,7 @@ def elementwise(
                 break
         return tensor_type(shape, found if result is None else result(found))
 
-    def pull(finish: Formula, g: Tensor, out: Tensor, *args: Tensor, **attrs: Any) -> Any:
+    def pull(finish: Formula, g: Tensor, out: Tensor, *args: Tensor, **attrs: object) -> Any:
         conj = _conj if holomorphic and args[0].dtype.is_complex else _same
         grads: list[Tensor | None] = []
         for formula, arg in zip(formulas, args, strict=True):
@@ -146,7 +146,7 @@ def elementwise(
         return tuple(grads)
 
     def jvp(
-        tangents: Sequence[Tensor | None], out: Tensor, *args: Any, **attrs: Any
+        tangents: Sequence[Tensor | None], out: Tensor, *args: object, **attrs: object
     ) -> Tensor | None:
         total: Tensor | None = None
         for formula, t in zip(formulas, tangents, strict=True):
@@ -186,21 +186,21 @@ def _nan_safe(grad: Tensor, g: Tensor) -> Tensor:
     return ops.where((g == 0) & ops.isnan(grad), 0, grad)  # type: ignore[no-any-return]
 
 
-def _conj(t: Any) -> Any:
+def _conj(t: Tensor) -> Tensor:
     return ops.conj(t) if isinstance(t, Tensor) else t
 
 
-def _same(t: Any, g: Any = None) -> Any:
+def _same(t: Tensor, g: Tensor | None = None) -> Tensor:
     return t
 
 
 def linear(
     name: str,
-    function: Callable[..., Any],
-    type: Callable[..., Any],
+    function: Callable[..., object],
+    type: Callable[..., object],
     transpose: Formula,
     *,
-    batch: Callable[..., Any] | None = None,
+    batch: Callable[..., object] | None = None,
     alias: str = "",
     arguments: Sequence[int] | None = None,
     promote: Callable[[Sequence[ArgType]], dtype | tuple[dtype, ...]] | None = None,
@@ -215,10 +215,10 @@ def linear(
     the types of the linear arguments, not their values. ``facts`` are the further columns.
     """
 
-    def vjp(g: Any, out: Any, *args: Any, **attrs: Any) -> Any:
+    def vjp(g: Tensor, out: Tensor, *args: object, **attrs: object) -> Any:
         return transpose(g, *args, **attrs)
 
-    def jvp(tangents: Sequence[Tensor | None], out: Any, *args: Any, **attrs: Any) -> Any:
+    def jvp(tangents: Sequence[Tensor | None], out: Tensor, *args: Any, **attrs: object) -> Any:
         linear_in = range(len(args)) if arguments is None else arguments
         if all(tangents[i] is None for i in linear_in):
             return None
@@ -234,17 +234,17 @@ def linear(
     return op
 
 
-def _zeros_like(value: Any) -> Any:
+def _zeros_like(value: Tensor) -> Tensor:
     return ops.zeros_like(value) if isinstance(value, Tensor) else 0
 
 
 def bilinear(
     name: str,
-    function: Callable[..., Any],
-    type: Callable[..., Any],
+    function: Callable[..., object],
+    type: Callable[..., object],
     transposes: Formula,
     *,
-    batch: Callable[..., Any] | None = None,
+    batch: Callable[..., object] | None = None,
     promote: Callable[[Sequence[ArgType]], dtype] | None = None,
     takes_out: bool = False,
     doc: str = "",
@@ -256,10 +256,12 @@ def bilinear(
     columns.
     """
 
-    def vjp(g: Any, out: Any, a: Any, b: Any, **attrs: Any) -> Any:
+    def vjp(g: Tensor, out: Tensor, a: Tensor, b: Tensor, **attrs: object) -> Any:
         return transposes(g, a, b, **attrs)
 
-    def jvp(tangents: Sequence[Tensor | None], out: Any, a: Any, b: Any, **attrs: Any) -> Any:
+    def jvp(
+        tangents: Sequence[Tensor | None], out: Tensor, a: Tensor, b: Tensor, **attrs: object
+    ) -> Any:
         ta, tb = tangents
         first = None if ta is None else bind(op, ta, b, **attrs)
         second = None if tb is None else bind(op, a, tb, **attrs)
@@ -276,11 +278,11 @@ def bilinear(
 
 def reduction(
     name: str,
-    function: Callable[..., Any],
-    type: Callable[..., Any],
+    function: Callable[..., object],
+    type: Callable[..., object],
     d: Formula | str,
     *,
-    batch: Callable[..., Any] | None = None,
+    batch: Callable[..., object] | None = None,
     takes_out: bool = False,
     doc: str = "",
     **facts: Unpack[Facts],
@@ -296,14 +298,14 @@ def reduction(
 
     def pull(
         finish: Formula, g: Tensor, out: Tensor, x: Tensor, *, dims: Shape, keepdim: bool
-    ) -> Any:
+    ) -> Tensor:
         assert callable(d)
         conj = _conj if x.dtype.is_complex else _same
         g = kept(g, x, dims, keepdim)
         grad = finish(conj(d(conj(g), kept(out, x, dims, keepdim), x, dims)), g)
         return grad if grad._type.shape == x._type.shape else ops.expand(grad, x._type.shape)
 
-    def jvp(tangents: Any, out: Tensor, x: Tensor, *, dims: Shape, keepdim: bool) -> Any:
+    def jvp(tangents: Any, out: Tensor, x: Tensor, *, dims: Shape, keepdim: bool) -> Tensor:
         assert callable(d)
         weighed = d(tangents[0], kept(out, x, dims, keepdim), x, dims)
         return ops.sum(weighed, dims, keepdim) if dims else weighed
@@ -324,12 +326,12 @@ def reduction(
 
 def opaque(
     name: str,
-    function: Callable[..., Any],
-    type: Callable[..., Any],
+    function: Callable[..., object],
+    type: Callable[..., object],
     vjp: Formula | str,
     *,
     jvp: Formula | None = None,
-    batch: Callable[..., Any] | None = None,
+    batch: Callable[..., object] | None = None,
     promote: Callable[[Sequence[ArgType]], dtype | tuple[dtype, ...]] | None = None,
     outputs: int = 1,
     random: bool = False,
@@ -354,7 +356,7 @@ def opaque(
 
 
 def batch_elementwise(
-    op: Op, args: Sequence[Any], dims: Sequence[int | None], **attrs: Any
+    op: Op, args: Sequence[object], dims: Sequence[int | None], **attrs: object
 ) -> tuple[Tensor, int]:
     """Put every batch dimension first, with singleton dimensions behind it up to a common rank."""
     rank = 0

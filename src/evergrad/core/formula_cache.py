@@ -26,13 +26,13 @@ _MOST_GRAPHS = 256
 class Formula:
     """``function(*tensors, *numbers, **options)`` without gradients."""
 
-    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+    def __init__(self, function: Callable[..., object], options: dict[str, object]) -> None:
         self.function = function
         self.options = options
         # By types of tensors and kinds of numbers; ``None`` where the function must be called.
         self._graphs: dict[Any, Graph | None] = {}
 
-    def __call__(self, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> tuple[Tensor, ...]:
+    def __call__(self, tensors: Sequence[Tensor], numbers: Sequence[object]) -> tuple[Tensor, ...]:
         """The results, computed or emitted into the running trace."""
         state, trace = STATE.get(), functionalizing_trace()
         if trace is not None and trace is state.trace and _is_plain(state, numbers):
@@ -41,11 +41,11 @@ class Formula:
                 return _inlined(graph, trace, state.no_grad, tensors, numbers)
         return self._called(*tensors, *numbers)
 
-    def _called(self, *args: Any) -> tuple[Tensor, ...]:
+    def _called(self, *args: object) -> tuple[Tensor, ...]:
         found = self.function(*args, **self.options)
         return found if isinstance(found, tuple) else (found,)
 
-    def _graph(self, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> Graph | None:
+    def _graph(self, tensors: Sequence[Tensor], numbers: Sequence[object]) -> Graph | None:
         kinds = [
             SymbolicNumber if type(n) is SymbolicNumber else (type(n), repr(n)) for n in numbers
         ]
@@ -56,7 +56,7 @@ class Formula:
             self._graphs[key] = self._traced(tensors, numbers)
         return self._graphs[key]
 
-    def _traced(self, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> Graph | None:
+    def _traced(self, tensors: Sequence[Tensor], numbers: Sequence[object]) -> Graph | None:
         scalar = tensor_type((), dtypes.float64)
         with using(trace=None), tracing() as tracer:
             given: list[Any] = [tracer.input(tensor._type) for tensor in tensors]
@@ -71,14 +71,14 @@ class Formula:
         return graph if is_computed and is_plain and not touches else None
 
 
-def _is_plain(state: State, numbers: Sequence[Any]) -> bool:
+def _is_plain(state: State, numbers: Sequence[object]) -> bool:
     """Whether the equations of a formula depend on types alone."""
     known = (SymbolicNumber, int, float)
     return not state.grad and state.autocast is None and all(type(n) in known for n in numbers)
 
 
 def _inlined(
-    graph: Graph, trace: Trace, no_grad: bool, tensors: Sequence[Tensor], numbers: Sequence[Any]
+    graph: Graph, trace: Trace, no_grad: bool, tensors: Sequence[Tensor], numbers: Sequence[object]
 ) -> tuple[Tensor, ...]:
     """Copy the equations of a graph into a trace."""
     given = [*tensors, *(n.tensor for n in numbers if type(n) is SymbolicNumber)]

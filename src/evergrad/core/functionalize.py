@@ -162,7 +162,7 @@ class FunctionalizingTrace(Trace):
             return self.replayed_random.pop(0)
         return super().emit(specialization, args, location, layout, no_grad)
 
-    def repeat(self, first: Sequence[Equation], act: Callable[[], Any]) -> None:
+    def repeat(self, first: Sequence[Equation], act: Callable[[], object]) -> None:
         """Run the function that emitted the ``first`` equations again, with the same random
         numbers. Its other equations are reused, so that only its writes to the outside are new."""
         outer = self.replayed_random
@@ -194,7 +194,10 @@ class FunctionalizingTrace(Trace):
             self.grads.setdefault(id(tensor), (tensor, tensor._grad))
 
     def add_guard(
-        self, predicate: Callable[[], Any], name: str, watched: list[Collection[Any]] | None = None
+        self,
+        predicate: Callable[[], object],
+        name: str,
+        watched: list[Collection[object]] | None = None,
     ) -> Any:
         """Guard on the present value of a predicate, and return it.
 
@@ -210,7 +213,7 @@ class FunctionalizingTrace(Trace):
             self.watched_collections += watched
         return value
 
-    def note_number(self, number: Any) -> None:
+    def note_number(self, number: object) -> None:
         """A number of this trace was made."""
 
     def guard_sources(self, sources: Sequence[Source]) -> None:
@@ -218,7 +221,7 @@ class FunctionalizingTrace(Trace):
         for source in sources:
             self.guard_number(source, exact_value)
 
-    def guard_number(self, source: Source, predicate: Callable[[float], Any]) -> Any:
+    def guard_number(self, source: Source, predicate: Callable[[float], object]) -> Any:
         """Guard on a predicate of an input number; returns its present value."""
         found = predicate(read_source(source))
         self.number_guards.append((source, predicate, found))
@@ -262,7 +265,7 @@ def read_source(source: Source) -> float:
     return float(value if part is None else value[part])
 
 
-def _copy_of(kept: Any) -> Any:
+def _copy_of(kept: object) -> Any:
     return dict(kept) if isinstance(kept, dict) else kept
 
 
@@ -279,14 +282,14 @@ def note_grad_access(tensor: Tensor) -> None:
         trace.note_grad(tensor)
 
 
-def note_module(module: Any) -> None:
+def note_module(module: object) -> None:
     """Note in a functionalizing trace that a module is called."""
     trace = functionalizing_trace()
     if trace is not None:
         trace.modules[id(module)] = module
 
 
-def guard(predicate: Callable[[], Any], name: str) -> Any:
+def guard(predicate: Callable[[], object], name: str) -> Any:
     """The value of a predicate; while a program is traced, guarded on."""
     trace = functionalizing_trace()
     return predicate() if trace is None else trace.add_guard(predicate, name)
@@ -300,14 +303,14 @@ def concrete_item(tensor: Tensor) -> float:
     return float(value)
 
 
-def note_state(state: Any) -> None:
+def note_state(state: object) -> None:
     """Note in a functionalizing trace that an optimizer with this state is about to be stepped."""
     trace = functionalizing_trace()
     if trace is not None:
         trace.note_state(state)
 
 
-def note_options(group: dict[str, Any]) -> None:
+def note_options(group: dict[str, object]) -> None:
     """Note in a functionalizing trace that an optimizer reads options of this group: those that are
     not run-time numbers are guarded on."""
     trace = functionalizing_trace()

@@ -23,7 +23,7 @@ from evergrad.core.shapes import tensor_type
 from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State
 from evergrad.core.storage import InferenceStorage, Storage
-from evergrad.core.tensor import Tensor, current_node, on_storage
+from evergrad.core.tensor import Array, Tensor, current_node, on_storage
 from evergrad.core.trace import Trace, Var, leaked
 from evergrad.core.tracing import owner_of, trace_value
 from evergrad.core.views import ViewChain, base_of, view_ops_from
@@ -96,7 +96,7 @@ def check_writable(state: State, target: Tensor, value: Tensor | None) -> None:
         )
 
 
-def refuse_overlap(array: Any) -> None:
+def refuse_overlap(array: Array) -> None:
     """Raise if several elements of the array share memory (``expand``)."""
     if (
         array.size
@@ -181,7 +181,7 @@ def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:
 # -- in-place forms -----------------------------------------------------------------------------
 
 
-def write_in_place(op: Op, target: Tensor, *others: Any, **attrs: Any) -> Tensor:
+def write_in_place(op: Op, target: Tensor, *others: object, **attrs: object) -> Tensor:
     """``target.op_(*others)``: without a temporary where nothing is recorded or traced."""
     state = STATE.get()
     if state.trace is None and op.takes_out:
@@ -214,7 +214,7 @@ def _weak_integers(specialization: Specialization) -> bool:
 
 
 def _run_into(
-    state: State, specialization: Specialization, target: Tensor, args: tuple[Any, ...]
+    state: State, specialization: Specialization, target: Tensor, args: tuple[object, ...]
 ) -> Tensor:
     check_writable(state, target, None)
     values = [a._value if isinstance(a, Tensor) else a for a in args]

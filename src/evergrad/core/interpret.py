@@ -14,7 +14,7 @@ from evergrad.core.trace import Graph, Var
 
 
 @without_autocast
-def interpret(graph: Graph, *args: Any) -> tuple[Any, ...]:
+def interpret(graph: Graph, *args: object) -> tuple[Any, ...]:
     """The outputs of a graph, one equation after the other."""
     since = next_sequence()
     env: dict[Var, Any] = dict(zip(graph.inputs, args, strict=True))

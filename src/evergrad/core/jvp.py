@@ -57,7 +57,11 @@ def jvp_graph(
 
 
 def op_jvp(
-    op: Op, tangents: Sequence[Tangent], out: Any, args: Sequence[Any], attrs: dict[str, Any]
+    op: Op,
+    tangents: Sequence[Tangent],
+    out: object,
+    args: Sequence[object],
+    attrs: dict[str, object],
 ) -> Any:
     """The tangent of one op's result: by its jvp, or as the transpose of its vjp."""
     if op.jvp is not None:

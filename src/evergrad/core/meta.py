@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from evergrad.core.op import Op
 from evergrad.core.shapes import contiguous_strides, tensor_type
 from evergrad.core.tensor import Array, Tensor
 from evergrad.core.tracing import tracing
+
+if TYPE_CHECKING:
+    from evergrad.core.types import MemoryFormatLike
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,7 +42,7 @@ class MetaTensor(Compound):
     def device(self) -> Device:
         return META
 
-    def bind_row(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def bind_row(self, op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
         types = tuple(
             [tensor_type(a.shape, a.dtype) if isinstance(a, Tensor) else type(a) for a in args]
         )
@@ -48,7 +51,7 @@ class MetaTensor(Compound):
         made = tuple([meta_tensor(t.shape, t.dtype) for t in found.out_types])
         return made[0] if found.single else made
 
-    def filled(self, value: Any, dtype: dtype) -> Tensor:
+    def filled(self, value: object, dtype: dtype) -> Tensor:
         return meta_tensor(self._type.shape, dtype)
 
     def mapped(self, name: str, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -68,10 +71,10 @@ class MetaTensor(Compound):
     def storage_offset(self) -> int:
         return 0
 
-    def is_contiguous(self, memory_format: Any = None) -> bool:
+    def is_contiguous(self, memory_format: MemoryFormatLike = None) -> bool:
         return True
 
-    def contiguous(self, memory_format: Any = None) -> Tensor:
+    def contiguous(self, memory_format: MemoryFormatLike = None) -> Tensor:
         return self
 
     def detach(self) -> Tensor:
@@ -95,7 +98,7 @@ class MetaTensor(Compound):
     def array(self) -> NoReturn:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
 
-    def to(self, *args: Any, **kwargs: Any) -> Tensor:
+    def to(self, *args: object, **kwargs: object) -> Tensor:
         """Another element type; the elements cannot be moved to another device."""
         places = [a for a in (*args, kwargs.get("device")) if isinstance(a, (str, Device))]
         if any(check_device(place).type != "meta" for place in places):
@@ -114,13 +117,13 @@ class MetaTensor(Compound):
         shape = tuple(self._type.shape)
         return f"tensor(..., device='meta', size={shape}, dtype={self.dtype})"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, object]) -> Any:
         made = meta_tensor(self._type.shape, self._type.dtype, type(self))
         made.__dict__.update(self.__dict__)
         memo[id(self)] = made
         return made.requires_grad_(self.requires_grad)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         return meta_tensor, (tuple(self._type.shape), self._type.dtype, type(self))
 
 
@@ -134,7 +137,7 @@ def ignore_writes() -> None:
     """Let the in-place methods that tensors have by now leave meta tensors as they are."""
 
     def unchanged(name: str) -> Callable[..., Tensor]:
-        def method(self: MetaTensor, *args: Any, **kwargs: Any) -> Tensor:
+        def method(self: MetaTensor, *args: object, **kwargs: object) -> Tensor:
             self._storage.version += 1
             return self
 

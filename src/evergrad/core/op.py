@@ -90,11 +90,11 @@ class Op:
         name: str,
         *,
         family: str,
-        type: Callable[..., Any],
-        eval: Callable[..., Any],
-        vjp: Callable[..., Any] | str,
-        jvp: Callable[..., Any] | None,
-        batch: Callable[..., Any] | None,
+        type: Callable[..., object],
+        eval: Callable[..., object],
+        vjp: Callable[..., object] | str,
+        jvp: Callable[..., object] | None,
+        batch: Callable[..., object] | None,
         promote: Callable[[tuple[ArgType, ...]], dtype | tuple[dtype, ...]] | None = None,
         outputs: int = 1,
         alias: str = "",
@@ -188,7 +188,7 @@ class Op:
         """Apply the op: what an equation of a graph runs."""
         return _bind(self, *args, **attrs)
 
-    def resolve(self, key: Any, types: tuple[ArgType, ...], attrs: Attrs) -> Specialization:
+    def resolve(self, key: object, types: tuple[ArgType, ...], attrs: Attrs) -> Specialization:
         """Resolve and cache the specialization; type and attribute errors are raised here."""
         global _specializations_kept
         specialization = self._specialize(types, attrs)
@@ -306,11 +306,11 @@ class Specialization:
         """The vjp with respect to the arguments in the bit set ``needs``."""
         return self.op.nan_safe_vjp if nan_safe else self.op.vjp
 
-    def selected_parents(self, parents: Sequence[Any]) -> Sequence[Any]:
+    def selected_parents(self, parents: Sequence[object]) -> Sequence[Any]:
         """Of the nodes of its arguments those that it selects from, where ``selects`` is set."""
         return parents
 
-    def nan_safe_parents(self, parents: Sequence[Any]) -> Sequence[Any]:
+    def nan_safe_parents(self, parents: Sequence[object]) -> Sequence[Any]:
         """Of the nodes of its arguments those that may not have been selected if it has not."""
         return parents
 

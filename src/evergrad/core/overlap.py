@@ -13,7 +13,9 @@ from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
 
 
-def refuse_partial_overlap(target: Tensor, sources: Iterable[Any], same_too: bool = False) -> None:
+def refuse_partial_overlap(
+    target: Tensor, sources: Iterable[object], same_too: bool = False
+) -> None:
     """Raise if a tensor that is written to shares some of its memory with one that is read, or
     (``same_too``) all of it."""
     storage = target._storage

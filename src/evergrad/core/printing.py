@@ -183,7 +183,7 @@ class _Column:
     write: Callable[[Any], str]
     width: int
 
-    def __call__(self, value: Any) -> str:
+    def __call__(self, value: object) -> str:
         return self.write(value).rjust(self.width)
 
 
@@ -233,7 +233,7 @@ def _complex_column(shown: Array) -> _Column:
 
 
 class _ComplexColumn(_Column):
-    def __call__(self, value: Any) -> str:
+    def __call__(self, value: object) -> str:
         return self.write(value)
 
 

@@ -57,7 +57,7 @@ class Expressions:
         self.values.append(number.value)
         return len(self.values) - 1
 
-    def guard(self, expression: Expression, value: Any) -> None:
+    def guard(self, expression: Expression, value: object) -> None:
         self.guards.append((expression, exactly(value)))
 
     def evaluate(self) -> bool:
@@ -78,7 +78,7 @@ class Expressions:
         return True
 
 
-def exactly(value: Any) -> Any:
+def exactly(value: object) -> Any:
     """A number in a form that is equal for the same number only."""
     if isinstance(value, np.generic):
         return type(value), value.tobytes()
@@ -92,8 +92,8 @@ class PythonNumber:
     __slots__ = ("__weakref__", "expression", "sources", "table", "trace", "value")
 
     def __init__(
-        self, trace: FunctionalizingTrace, table: Expressions, value: Any, expression: Expression,
-        sources: frozenset[Any],
+        self, trace: FunctionalizingTrace, table: Expressions, value: object,
+        expression: Expression, sources: frozenset[object],
     ) -> None:  # fmt: skip
         self.trace: FunctionalizingTrace = trace
         self.table: Expressions = table
@@ -119,7 +119,7 @@ class PythonNumber:
             self.table.guard(self.expression, self.value)
         return self.value
 
-    def computed(self, function: Callable[..., Any], *operands: Any) -> Any:
+    def computed(self, function: Callable[..., object], *operands: object) -> Any:
         """A function of numbers, this one among them, as another one."""
         values = [value_of(operand) for operand in operands]
         if not self.is_current():
@@ -144,7 +144,7 @@ class PythonNumber:
     def read_all(self, operands: Any) -> list[Any]:
         return [o.read() if type(o) is PythonNumber else o for o in operands]
 
-    def outcome(self, test: Callable[..., bool], *operands: Any) -> bool:
+    def outcome(self, test: Callable[..., bool], *operands: object) -> bool:
         """The outcome of a test of numbers, which is guarded on."""
         found = self.computed(test, *operands)
         if type(found) is not PythonNumber:
@@ -182,7 +182,7 @@ class PythonNumber:
             return self.computed(ufunc, *inputs)
         return getattr(ufunc, method)(*self.read_all(inputs), **options)
 
-    def __pow__(self, other: Any, modulus: Any = None) -> Any:
+    def __pow__(self, other: object, modulus: object = None) -> Any:
         if modulus is not None:
             return pow(*self.read_all((self, other, modulus)))
         return _binary(operator.pow, swapped=False)(self, other)
@@ -263,15 +263,15 @@ def _is_small(value: int) -> bool:
     return -_EXACT <= value <= _EXACT
 
 
-def constant(value: Any) -> Expression:
+def constant(value: object) -> Expression:
     return lambda: value
 
 
-def value_of(operand: Any) -> Any:
+def value_of(operand: object) -> Any:
     return operand.value if type(operand) is PythonNumber else operand
 
 
-def plain_attributes(value: Any) -> Any:
+def plain_attributes(value: object) -> Any:
     """Attributes of an op without numbers of the trace."""
     if type(value) in (PythonNumber, DeferredNumber):
         return value.read()
@@ -335,7 +335,7 @@ def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
 def _reading(method: str) -> Callable[..., Any]:
     """A method of the number."""
 
-    def call(self: PythonNumber, *args: Any) -> Any:
+    def call(self: PythonNumber, *args: object) -> Any:
         number = self.read()
         function = getattr(type(number), method, None)
         if function is None:  # such as complex() of an integer

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from evergrad.core.node import GraphNode, Leaf
 
 
 def nodes_between(
-    roots: Sequence[tuple[GraphNode, int, Any]], targets: Sequence[GraphNode]
+    roots: Sequence[tuple[GraphNode, int, object]], targets: Sequence[GraphNode]
 ) -> tuple[set[int], set[int]]:
     """The numbers of the nodes reachable from the roots, and of those from which a target is
     reachable. Nodes older than the oldest target are not visited."""
@@ -34,7 +33,7 @@ def nodes_between(
     return set(reached), needed
 
 
-def edges_to_hooked_leaves(roots: Sequence[tuple[GraphNode, int, Any]]) -> dict[int, int]:
+def edges_to_hooked_leaves(roots: Sequence[tuple[GraphNode, int, object]]) -> dict[int, int]:
     """For each leaf with hooks after accumulation, how many edges lead to it from nodes reachable
     from the roots: its gradient is complete when as many nodes have run."""
     counts: dict[int, int] = {}

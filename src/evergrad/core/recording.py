@@ -26,9 +26,9 @@ _new_node = Node.__new__
 def record(
     state: State,
     specialization: Specialization,
-    args: tuple[Any, ...],
+    args: tuple[object, ...],
     outs: tuple[Tensor, ...],
-    traced: tuple[Any, ...] | None = None,
+    traced: tuple[object, ...] | None = None,
 ) -> Node | None:
     """Give the results a node, if any argument requires grad.
 
@@ -131,7 +131,7 @@ def _save_all(
 
 
 def _pack_all(
-    state: State, saves: tuple[int, ...], args: tuple[Any, ...], outs: tuple[Tensor, ...]
+    state: State, saves: tuple[int, ...], args: tuple[object, ...], outs: tuple[Tensor, ...]
 ) -> list[Any]:
     """The residuals through the hooks; a list, to distinguish them from a plain tuple."""
     count = len(args)

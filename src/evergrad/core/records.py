@@ -38,17 +38,17 @@ def fields_of(value: Any, depth: int = _DEPTH) -> dict[str, Any] | None:
     return own
 
 
-def _is_plain_dataclass(kind: Any) -> bool:
+def _is_plain_dataclass(kind: object) -> bool:
     """Whether the instances of a class are their fields and nothing else."""
     return hasattr(kind, "__dataclass_fields__") and kind.__new__ is object.__new__
 
 
-def flatten_records(tree: Any) -> tuple[list[Any], TreeSpec]:
+def flatten_records(tree: object) -> tuple[list[Any], TreeSpec]:
     """As ``tree_flatten``, with the fields of records as leaves."""
     return flatten(tree, children_with_records)
 
 
-def children_with_records(tree: Any) -> tuple[Any, list[Any]] | None:
+def children_with_records(tree: object) -> tuple[Any, list[Any]] | None:
     """(context, children) of a container or a record, ``None`` for a leaf."""
     if isinstance(tree, _DATA):
         return None

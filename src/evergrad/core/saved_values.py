@@ -38,7 +38,7 @@ class Packed:
 
     __slots__ = ("origin", "packed", "saved_checksum", "type", "unpack", "version")
 
-    def __init__(self, packed: Any, unpack: Callable[[Any], Any], tensor: Tensor) -> None:
+    def __init__(self, packed: object, unpack: Callable[[Any], object], tensor: Tensor) -> None:
         self.packed: Any = packed
         self.unpack: Callable[[Any], Any] = unpack
         self.type: TensorType = tensor._type
@@ -49,7 +49,7 @@ class Packed:
         self.saved_checksum: int | None = checksum(tensor._value) if storage.may_change() else None
 
 
-def save_value(value: Any, storage: Storage) -> Saved:
+def save_value(value: object, storage: Storage) -> Saved:
     """A residual, by reference."""
     if not storage.saved:
         if storage.__class__ is InferenceStorage:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.device import CPU, Device, check_device
 from evergrad.core.functionalize import guard
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
 
 
 def processors() -> int:
@@ -118,7 +121,7 @@ def get_default_device() -> Device:
     return CPU
 
 
-def set_default_device(device: Any) -> None:
+def set_default_device(device: DeviceLike) -> None:
     """Accept the CPU, raise for other devices."""
     if device is not None:
         check_device(device)

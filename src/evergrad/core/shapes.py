@@ -113,7 +113,7 @@ def normalize_dim(dim: int, rank: int) -> int:
     return dim % extent
 
 
-def _as_dim(dim: Any) -> int:
+def _as_dim(dim: object) -> int:
     """An integer of another type; a bool here is ``keepdim`` at the wrong position."""
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise TypeError(f"argument 'dim' must be int, not {type(dim).__name__}")

@@ -53,7 +53,7 @@ class State:
         self.autocast: Autocast | None = None
         self.intercepted: bool = False
 
-    def replace(self, **changes: Any) -> State:
+    def replace(self, **changes: object) -> State:
         new = State.__new__(State)
         new.grad = self.grad
         new.no_grad = self.no_grad
@@ -102,7 +102,7 @@ class using:  # noqa: N801 - used like a function
 
     __slots__ = ("changes", "token")
 
-    def __init__(self, **changes: Any) -> None:
+    def __init__(self, **changes: object) -> None:
         self.changes: dict[str, Any] = changes
 
     def __enter__(self) -> None:
@@ -112,7 +112,7 @@ class using:  # noqa: N801 - used like a function
         STATE.reset(self.token)
 
 
-def set_mode(**changes: Any) -> None:
+def set_mode(**changes: object) -> None:
     """Change modes for the rest of this context."""
     STATE.set(STATE.get().replace(**changes))
 
@@ -121,7 +121,7 @@ def without_autocast(function: F) -> F:
     """Run a function without autocast: the casts are equations of its graph already."""
 
     @functools.wraps(function)
-    def within(*args: Any, **kwargs: Any) -> Any:
+    def within(*args: object, **kwargs: object) -> Any:
         if STATE.get().autocast is None:
             return function(*args, **kwargs)
         with using(autocast=None):

@@ -23,6 +23,7 @@ from evergrad.memory.ledger import HAS_GIL, LEDGER, SAVED, exclusive
 
 if TYPE_CHECKING:
     from evergrad.core.trace import Var
+    from evergrad.core.types import DtypeLike
 
 Array = np.ndarray[Any, Any]
 
@@ -49,7 +50,7 @@ class NoArray:
             "  fix: use to_dense() (of a nested tensor: values(), unbind() or to_padded_tensor())."
         )
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+    def __array__(self, dtype: DtypeLike = None, copy: object = None) -> Any:
         return self.array
 
 

@@ -92,7 +92,7 @@ def _one_of(choose: Callable[[Any, Any], Any], op: str, a: Any, b: Any) -> Any:
     )
 
 
-def option(group: dict[str, Any], name: str) -> Any:
+def option(group: dict[str, object], name: str) -> Any:
     """An option of an optimizer's group: its value, or while a program is traced a run-time number
     (the parts of a pair each by itself). Whether it is zero stays a guard."""
     value = group[name]

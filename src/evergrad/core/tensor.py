@@ -26,6 +26,7 @@ from evergrad.extension import ExtensionPoint
 from evergrad.memory.ledger import LEDGER, exclusive
 
 if TYPE_CHECKING:
+    from evergrad.core.types import MemoryFormatLike
     from evergrad.core.views import View
 
 _fragment: ExtensionPoint[[Tensor], str | None] = ExtensionPoint("tensor_fragment")
@@ -72,7 +73,7 @@ class Tensor(TensorMethods):
 
     # -- subclasses -------------------------------------------------------------------------
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         """A subclass of a user stays what it is through ops, as ``__torch_function__`` says."""
         super().__init_subclass__(**options)
         if not cls.__module__.startswith("evergrad."):
@@ -80,7 +81,7 @@ class Tensor(TensorMethods):
 
     @classmethod
     def __torch_function__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        cls, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
     ) -> Any:
         """Call a function on plain tensors; tensors among its results become this class."""
         return _default_torch_function(cls, func, args, kwargs)
@@ -195,7 +196,7 @@ class Tensor(TensorMethods):
         """The address of the first element."""
         return int(self.array().__array_interface__["data"][0])
 
-    def is_contiguous(self, memory_format: Any = None) -> bool:
+    def is_contiguous(self, memory_format: MemoryFormatLike = None) -> bool:
         """Whether the elements are contiguous in the order of a memory format, rows by default."""
         array = self.layout_array()
         if memory_format is None or memory_format.order is None:
@@ -421,7 +422,7 @@ def from_array(array: Array) -> Tensor:
 
 
 def on_storage(
-    value: Any, type: TensorType, storage: Storage, view: View | None, cls: type[Tensor] = Tensor
+    value: object, type: TensorType, storage: Storage, view: View | None, cls: type[Tensor] = Tensor
 ) -> Tensor:
     """A new handle on an existing storage."""
     tensor: Tensor = _new(cls)

@@ -410,7 +410,7 @@ class TensorMethods:
         tensor([ True, False])
         """
 
-    def apply_(self, callable: Callable[[Any], Any]) -> Tensor:
+    def apply_(self, callable: Callable[[Any], object]) -> Tensor:
         """Replace each element by what a Python function makes of it. Slow, and without gradients."""
 
     def arccos(self) -> Tensor:
@@ -528,7 +528,7 @@ class TensorMethods:
                 [2]])
         """
 
-    def as_strided(self, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None) -> Tensor:
+    def as_strided(self, size: _int | Sequence[_int] | None, stride: Ints, storage_offset: _int | None = None) -> Tensor:
         """A view of the storage with any sizes and strides.
 
         Args:
@@ -545,10 +545,10 @@ class TensorMethods:
                 [2, 3]])
         """
 
-    def as_strided_(self, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None) -> Tensor:
+    def as_strided_(self, size: _int | Sequence[_int] | None, stride: Ints, storage_offset: _int | None = None) -> Tensor:
         """In-place form of ``as_strided``."""
 
-    def as_strided_scatter(self, src: Tensor, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None) -> Tensor:
+    def as_strided_scatter(self, src: Tensor, size: _int | Sequence[_int] | None, stride: Ints, storage_offset: _int | None = None) -> Tensor:
         """A copy with the part that ``as_strided`` shows replaced.
 
         Args:
@@ -659,7 +659,7 @@ class TensorMethods:
     def bernoulli_(self, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
         """Fill with 1 with probability ``p`` (a number or a tensor), else 0."""
 
-    def bfloat16(self, memory_format: MemoryFormat | None = None) -> Tensor:
+    def bfloat16(self, memory_format: MemoryFormatLike = None) -> Tensor:
         """The tensor in bfloat16.
 
         >>> eg.tensor([1, 2]).bfloat16()
@@ -745,7 +745,7 @@ class TensorMethods:
         evergrad.Size([2, 3, 5])
         """
 
-    def bool(self, memory_format: MemoryFormat | None = None) -> Tensor:
+    def bool(self, memory_format: MemoryFormatLike = None) -> Tensor:
         """The tensor as booleans: whether elements are not zero.
 
         >>> eg.tensor([0.0, 2.0]).bool()
@@ -762,7 +762,7 @@ class TensorMethods:
                 [2, 2, 2]])
         """
 
-    def byte(self, memory_format: MemoryFormat | None = None) -> Tensor:
+    def byte(self, memory_format: MemoryFormatLike = None) -> Tensor:
         """The same numbers as uint8."""
 
     def cauchy_(self, median: _float = 0.0, sigma: _float = 1.0, *, generator: Generator | None = None) -> Tensor:
@@ -771,7 +771,7 @@ class TensorMethods:
     def ccol_indices(self) -> Any:
         """For a sparse column compressed tensor; an error for any other."""
 
-    def cdouble(self, memory_format: MemoryFormat | None = None) -> Tensor:
+    def cdouble(self, memory_format: MemoryFormatLike = None) -> Tensor:
         """The same numbers as complex128."""
 
     def ceil(self) -> Tensor:
@@ -784,13 +784,13 @@ class TensorMethods:
     def ceil_(self) -> Tensor:
         """In-place form of :func:`evergrad.ceil`: writes the result to this tensor, returns it."""
 
-    def cfloat(self, memory_format: MemoryFormat | None = None) -> Tensor:
+    def cfloat(self, memory_format: MemoryFormatLike = None) -> Tensor:
         """The same numbers as complex64."""
 
-    def chalf(self, memory_format: MemoryFormat | None = None) -> Tensor:
+    def chalf(self, memory_format: MemoryFormatLike = None) -> Tensor:
         """The same numbers as complex32."""
 
-    def char(self, memory_format: MemoryFormat | None = None) -> Tensor:
+    def char(self, memory_format: MemoryFormatLike = None) -> Tensor:
         """The same numbers as int8."""
 
     def cholesky(self, upper: _bool = False) -> Tensor:
@@ -894,7 +894,7 @@ class TensorMethods:
     def clip_(self, min: Tensor | complex | np.generic | None = None, max: Tensor | complex | np.generic | None = None) -> Tensor:
         """In-place form of :func:`evergrad.clip`: writes the result to this tensor, returns it."""
 
-    def clone(self, *, memory_format: MemoryFormat | None = None) -> Tensor:
+    def clone(self, *, memory_format: MemoryFormatLike = None) -> Tensor:
         """A copy with its own memory; gradients pass through it.
 
         Args:
@@ -1002,7 +1002,7 @@ class TensorMethods:
                 [-1.,  1.]])
         """
 
-    def cpu(self, memory_format: MemoryFormat | None = None) -> Tensor:
+    def cpu(self, memory_format: MemoryFormatLike = None) -> Tensor:
         """The tensor itself: it is on the CPU."""
 
     def cross(self, other: Tensor, dim: _int | None = None, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
@@ -1015,7 +1015,7 @@ class TensorMethods:
     def crow_indices(self) -> Any:
         """For a sparse row compressed tensor; an error for any other."""
 
-    def cuda(self, device: Device | str | _int | None = None, non_blocking: _bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
+    def cuda(self, device: DeviceLike = None, non_blocking: _bool = False, memory_format: MemoryFormatLike = None) -> Tensor:
         """An error that says where evergrad computes."""
 
     def cummax(self, dim: _int, *, axis: _int | Sequence[_int] | None = None) -> return_types.cummax:
@@ -1032,7 +1032,7 @@ class TensorMethods:
         tensor([3, 1, 1])
         """
 
-    def cumprod(self, dim: _int, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
+    def cumprod(self, dim: _int, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """The running product along a dimension.
 
         Args:
@@ -1049,7 +1049,7 @@ class TensorMethods:
     def cumprod_(self, dim: _int, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of :func:`evergrad.cumprod`: writes the result to this tensor, returns it."""
 
-    def cumsum(self, dim: _int, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
+    def cumsum(self, dim: _int, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """The running sum along a dimension: ``y_i = x_0 + ... + x_i``.
 
         Args:
@@ -1237,7 +1237,7 @@ class TensorMethods:
         tensor(11.)
         """
 
-    def double(self, memory_format: MemoryFormat | None = None) -> Tensor:
+    def double(self, memory_format: MemoryFormatLike = None) -> Tensor:
         """The tensor in float64.
 
         >>> eg.tensor([1, 2]).double()
@@ -1399,7 +1399,7 @@ class TensorMethods:
                 [1, 2]])
         """
 
-    def float(self, memory_format: MemoryFormat | None = None) -> Tensor:
+    def float(self, memory_format: MemoryFormatLike = None) -> Tensor:
         """The tensor in float32.
 
         >>> eg.tensor([1, 2]).float()
@@ -1582,7 +1582,7 @@ class TensorMethods:
     def gt_(self, other: Tensor | complex | np.generic) -> Tensor:
         """In-place form of :func:`evergrad.gt`: writes the result to this tensor, returns it."""
 
-    def half(self, memory_format: MemoryFormat | None = None) -> Tensor:
+    def half(self, memory_format: MemoryFormatLike = None) -> Tensor:
         """The tensor in float16.
 
         >>> eg.tensor([1, 2]).half()
@@ -1766,7 +1766,7 @@ class TensorMethods:
         tensor([11., 17.])
         """
 
-    def int(self, memory_format: MemoryFormat | None = None) -> Tensor:
+    def int(self, memory_format: MemoryFormatLike = None) -> Tensor:
         """The tensor in int32, fractions cut off.
 
         >>> eg.tensor([1.7, -1.7]).int()
@@ -1833,7 +1833,7 @@ class TensorMethods:
         True
         """
 
-    def is_pinned(self, device: Device | str | _int | None = None) -> _bool:
+    def is_pinned(self, device: DeviceLike = None) -> _bool:
         """Whether the memory is page-locked: never."""
 
     @property
@@ -2078,7 +2078,7 @@ class TensorMethods:
     def log_normal_(self, mean: _float = 1.0, std: _float = 2.0, *, generator: Generator | None = None) -> Tensor:
         """Fill with numbers whose logarithm is normal."""
 
-    def log_softmax(self, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
+    def log_softmax(self, dim: _int, dtype: DtypeLike = None, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """The logarithm of :func:`softmax`: ``x_i - log(sum_j exp(x_j))``.
 
         Args:
@@ -2186,7 +2186,7 @@ class TensorMethods:
         tensor(1000.6932)
         """
 
-    def long(self, memory_format: MemoryFormat | None = None) -> Tensor:
+    def long(self, memory_format: MemoryFormatLike = None) -> Tensor:
         """The tensor in int64, fractions cut off.
 
         >>> eg.tensor([1.7, -1.7]).long()
@@ -2262,7 +2262,7 @@ class TensorMethods:
     def mT(self) -> Tensor:
         """The last two dimensions exchanged."""
 
-    def map2_(self, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
+    def map2_(self, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], object]) -> Tensor:
         """Replace each element by a Python function of it and those of two other tensors."""
 
     def map_(self, other: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
@@ -2412,7 +2412,7 @@ class TensorMethods:
         tensor([3., 5.])
         """
 
-    def mean(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def mean(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The arithmetic mean of all elements, or along dimensions.
 
         Args:
@@ -2642,7 +2642,7 @@ class TensorMethods:
     def nan_to_num_(self, nan: _float | None = None, posinf: _float | None = None, neginf: _float | None = None) -> Tensor:
         """In-place form of :func:`evergrad.nan_to_num`: writes the result to this tensor, returns it."""
 
-    def nanmean(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def nanmean(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The mean of the elements that are not NaN.
 
         >>> eg.nanmean(eg.tensor([1.0, eg.nan, 3.0]))
@@ -2671,7 +2671,7 @@ class TensorMethods:
         tensor(2.)
         """
 
-    def nansum(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def nansum(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The sum of the elements that are not NaN.
 
         Args:
@@ -2735,34 +2735,34 @@ class TensorMethods:
     def new(self, *args: Any, size: _int | Sequence[_int] | None = None, other: Tensor | complex | np.generic | None = None, storage: Any = None, device: Device | str | _int | None = None) -> Tensor:
         """A tensor of the same element type from sizes or data."""
 
-    def new_empty(self, *sizes: _int | Sequence[_int], dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> Tensor:
+    def new_empty(self, *sizes: _int | Sequence[_int], dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> Tensor:
         """A tensor to be filled (evergrad fills it with zeros). In this tensor's element type."""
 
-    def new_empty_strided(self, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor:
+    def new_empty_strided(self, size: _int | Sequence[_int] | None, stride: Ints, *, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor:
         """A tensor with the given strides and this tensor's element type, to be filled."""
 
-    def new_full(self, size: _int | Sequence[_int] | None, fill_value: Tensor | complex | np.generic, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor:
+    def new_full(self, size: _int | Sequence[_int] | None, fill_value: Tensor | complex | np.generic, *, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor:
         """One number in the element type of this tensor.
 
         >>> eg.ones(1).new_full((2,), 7)
         tensor([7., 7.])
         """
 
-    def new_ones(self, *sizes: _int | Sequence[_int], dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> Tensor:
+    def new_ones(self, *sizes: _int | Sequence[_int], dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> Tensor:
         """Ones of the element type of this tensor.
 
         >>> eg.ones(1, dtype=eg.int64).new_ones(2)
         tensor([1, 1])
         """
 
-    def new_tensor(self, data: Any, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor:
+    def new_tensor(self, data: Any, *, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> Tensor:
         """A tensor of new data in the element type of this one.
 
         >>> eg.ones(1, dtype=eg.float64).new_tensor([1, 2])
         tensor([1., 2.], dtype=evergrad.float64)
         """
 
-    def new_zeros(self, *sizes: _int | Sequence[_int], dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> Tensor:
+    def new_zeros(self, *sizes: _int | Sequence[_int], dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> Tensor:
         """Zeros of the element type of this tensor.
 
         >>> eg.ones(1, dtype=eg.int64).new_zeros(2)
@@ -2825,7 +2825,7 @@ class TensorMethods:
                 [-1]])
         """
 
-    def norm(self, p: Any = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def norm(self, p: Any = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """A vector or matrix norm; :func:`evergrad.linalg.norm` is the newer spelling.
 
         Args:
@@ -2914,7 +2914,7 @@ class TensorMethods:
         evergrad.Size([4, 2, 3])
         """
 
-    def pin_memory(self, device: Device | str | _int | None = None) -> Tensor:
+    def pin_memory(self, device: DeviceLike = None) -> Tensor:
         """The tensor itself: without an accelerator there is nothing to pin for."""
 
     def pinverse(self, rcond: _float = 1e-15) -> Tensor:
@@ -2982,7 +2982,7 @@ class TensorMethods:
         tensor([[-0.5000,  2.0000]])
         """
 
-    def prod(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def prod(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The product of all elements, or along a dimension.
 
         Args:
@@ -3175,7 +3175,7 @@ class TensorMethods:
     def resize_(self, *sizes: _int | Sequence[_int], memory_format: MemoryFormat | None=None) -> Tensor:
         """Another size in place; elements that come into being are zero."""
 
-    def resize_as_(self, the_template: Tensor, *, memory_format: MemoryFormat | None = None) -> Tensor:
+    def resize_as_(self, the_template: Tensor, *, memory_format: MemoryFormatLike = None) -> Tensor:
         """The size of another tensor, in place."""
 
     def resolve_conj(self) -> Tensor:
@@ -3327,7 +3327,7 @@ class TensorMethods:
     def share_memory_(self) -> Tensor:
         """Move the elements to memory that processes forked from this one share."""
 
-    def short(self, memory_format: MemoryFormat | None = None) -> Tensor:
+    def short(self, memory_format: MemoryFormatLike = None) -> Tensor:
         """The same numbers as int16."""
 
     def sigmoid(self) -> Tensor:
@@ -3415,7 +3415,7 @@ class TensorMethods:
                 [1.]])
         """
 
-    def softmax(self, dim: _int, dtype: _dtype | None = None, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
+    def softmax(self, dim: _int, dtype: DtypeLike = None, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """Probabilities along a dimension: ``exp(x_i) / sum_j exp(x_j)``.
 
         Args:
@@ -3576,7 +3576,7 @@ class TensorMethods:
     def subtract_(self, other: Tensor | complex | np.generic, *older: Any, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of ``sub``."""
 
-    def sum(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def sum(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The sum of all elements, or along dimensions.
 
         Args:
@@ -3736,7 +3736,7 @@ class TensorMethods:
         tensor([1., 2.], dtype=evergrad.float64)
         """
 
-    def to_dense(self, dtype: _dtype | None = None, *, masked_grad: _bool | None = None) -> Tensor:
+    def to_dense(self, dtype: DtypeLike = None, *, masked_grad: _bool | None = None) -> Tensor:
         """A sparse or nested tensor with all its elements; a dense one is returned as it is.
 
         >>> eg.eye(2).to_sparse().to_dense()
@@ -3744,7 +3744,7 @@ class TensorMethods:
                 [0., 1.]])
         """
 
-    def to_device(self, device: Device | str | _int | None, /, *, stream: Any = None) -> Tensor:
+    def to_device(self, device: DeviceLike, /, *, stream: Any = None) -> Tensor:
         """The tensor itself, as there is one device: the standard's spelling of ``to``."""
 
     def to_sparse(self, sparse_dim: Any = None, *, layout: Layout | None = None, blocksize: Any = None, dense_dim: _int | None = None) -> Tensor:

@@ -88,10 +88,10 @@ class Var:
             raise AttributeError(name)
         raise leaked()  # used as an array, so by an op outside of its trace
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+    def __array__(self, dtype: DtypeLike = None, copy: object = None) -> Any:
         raise leaked()
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         raise leaked()
 
 
@@ -115,7 +115,7 @@ class Equation:
     def __init__(
         self,
         specialization: Specialization,
-        args: tuple[Any, ...],
+        args: tuple[object, ...],
         outs: tuple[Var, ...],
         location: SourceLocation | None,
         no_grad: bool = False,
@@ -157,7 +157,7 @@ class Graph:
         inputs: Sequence[Var],
         captures: Sequence[tuple[Var, Tensor]],
         equations: Iterable[Equation],
-        outputs: Sequence[Any],
+        outputs: Sequence[object],
         writes: Sequence[tuple[Tensor, Var]] = (),
     ) -> None:
         self.inputs: tuple[Var, ...] = tuple(inputs)
@@ -196,7 +196,7 @@ class Graph:
         captures = [(var, tensor) for var, tensor in self.captures if var in needed]
         return Graph(self.inputs, captures, reversed(kept), self.outputs, self.writes)
 
-    def renamed(self, new: dict[Any, Var]) -> Graph:
+    def renamed(self, new: dict[object, Var]) -> Graph:
         """The graph with other values in the place of some."""
         equations = [
             Equation(
@@ -246,14 +246,14 @@ class Graph:
     def __str__(self) -> str:
         names: dict[Any, str] = {}
 
-        def name(value: Any) -> str:
+        def name(value: object) -> str:
             if not isinstance(value, Var):
                 return repr(value)
             if value not in names:
                 names[value] = f"v{len(names)}"
             return names[value]
 
-        def typed(var: Any) -> str:
+        def typed(var: object) -> str:
             return f"{name(var)}: {var.type}" if isinstance(var, Var) else repr(var)
 
         lines = [f"graph({', '.join(map(typed, self.inputs))}) {{"]
@@ -268,7 +268,7 @@ class Graph:
 
 
 def _inline(
-    eqn: Equation, args: Sequence[Any], outer: Equation, equations: list[Equation]
+    eqn: Equation, args: Sequence[object], outer: Equation, equations: list[Equation]
 ) -> list[Any]:
     """Write the inner equations of a composite, at the location of the ``outer`` one; gives its
     results."""
@@ -377,7 +377,7 @@ class Trace:
     def note_made(self, tensor: Tensor) -> None:
         """A handle on an outside storage was made."""
 
-    def note_node(self, node: Any) -> None:
+    def note_node(self, node: object) -> None:
         """A node that saves values of this trace was made."""
 
     def note_sparse(self, weight: Tensor) -> None:
@@ -439,7 +439,7 @@ class Trace:
     def emit(
         self,
         specialization: Specialization,
-        args: tuple[Any, ...],
+        args: tuple[object, ...],
         location: SourceLocation | None,
         layout: Array | None = None,
         no_grad: bool = False,
@@ -482,7 +482,7 @@ class Trace:
             trace.local[id(storage)] = storage
             trace = trace.parent
 
-    def finish(self, outputs: Sequence[Any]) -> Graph:
+    def finish(self, outputs: Sequence[object]) -> Graph:
         writes = []
         for number, write in self.written.items():
             assert isinstance(write.storage.value, Var)

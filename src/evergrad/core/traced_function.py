@@ -30,7 +30,7 @@ class TracedFunction:
     __slots__ = ("graph", "leaves", "no_grad_write", "overwritten", "spec")
 
     def __init__(
-        self, graph: Graph, leaves: list[Any], spec: TreeSpec, overwritten: list[int],
+        self, graph: Graph, leaves: list[object], spec: TreeSpec, overwritten: list[int],
         no_grad_write: SourceLocation | None,
     ) -> None:  # fmt: skip
         self.graph: Graph = graph
@@ -55,14 +55,14 @@ class TracedFunction:
                 "  fix: use the out-of-place form there, or overwrite a clone()."
             )
 
-    def rebuild(self, results: Sequence[Any]) -> Any:
+    def rebuild(self, results: Sequence[object]) -> Any:
         """The function's result from the graph's outputs."""
         filled = [
             results[leaf.position] if isinstance(leaf, Output) else leaf for leaf in self.leaves
         ]
         return tree_unflatten(filled, self.spec)
 
-    def writes(self, results: Sequence[Any]) -> list[tuple[int, Any]]:
+    def writes(self, results: Sequence[object]) -> list[tuple[int, Any]]:
         """The arguments that the function wrote to, with their values afterwards."""
         count = len(self.overwritten)
         return list(zip(self.overwritten, results[len(results) - count :], strict=True))
@@ -77,7 +77,7 @@ class Output:
         self.position: int = position
 
 
-def trace(function: Callable[..., Any], types: Sequence[Any]) -> TracedFunction:
+def trace(function: Callable[..., object], types: Sequence[Any]) -> TracedFunction:
     """Run a function of tensors on symbolic values of these types."""
     with tracing(grad=STATE.get().grad) as tracer:
         inputs = [tracer.input(t) for t in types]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.functionalize import functionalizing_trace
 from evergrad.core.shapes import TensorType
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from evergrad.core.op import Op
 
 
-def owner_of(innermost: Trace, op: Op | None, args: tuple[Any, ...]) -> Trace | None:
+def owner_of(innermost: Trace, op: Op | None, args: tuple[object, ...]) -> Trace | None:
     """The trace that an op on these arguments is emitted into: the innermost one with a value among
     them; if all are arrays the functionalizing one, or ``None``."""
     if innermost.is_off:

@@ -23,7 +23,7 @@ class TreeSpec:
 
     __slots__ = ("children", "context", "kind", "num_leaves")
 
-    def __init__(self, kind: Any, context: Any, children: list[TreeSpec]) -> None:
+    def __init__(self, kind: object, context: object, children: list[TreeSpec]) -> None:
         self.kind: Any = kind
         self.context: Any = context
         self.children: list[TreeSpec] = children
@@ -88,7 +88,7 @@ _registered: dict[type, tuple[Flatten, Unflatten]] = {}
 
 
 def register_pytree_node(
-    cls: type, flatten_fn: Flatten, unflatten_fn: Unflatten, **options: Any
+    cls: type, flatten_fn: Flatten, unflatten_fn: Unflatten, **options: object
 ) -> None:
     """Make a class a container: ``flatten_fn(object)`` gives its children and a context, which is
     compared by ``==``; ``unflatten_fn(children, context)`` gives an object of them. Options say how
@@ -119,14 +119,14 @@ IsLeaf = Callable[[Any], bool]
 Children = Callable[[Any], tuple[Any, list[Any]] | None]
 
 
-def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeSpec]:
+def tree_flatten(tree: object, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeSpec]:
     """The leaves from left to right, and the structure; ``is_leaf`` makes leaves of containers."""
     if is_leaf is None:
         return flatten(tree, children_of)
     return flatten(tree, lambda node: None if is_leaf(node) else children_of(node))
 
 
-def flatten(tree: Any, children_of: Children) -> tuple[list[Any], TreeSpec]:
+def flatten(tree: object, children_of: Children) -> tuple[list[Any], TreeSpec]:
     """The leaves and the structure, with the containers that ``children_of`` knows."""
     found = children_of(tree)
     if found is None:
@@ -141,7 +141,7 @@ def flatten(tree: Any, children_of: Children) -> tuple[list[Any], TreeSpec]:
     return leaves, TreeSpec(type(tree), context, specs)
 
 
-def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:
+def tree_unflatten(leaves: Iterable[object], treespec: TreeSpec) -> Any:
     """A tree of this structure from leaves."""
     leaves = list(leaves)
     if len(leaves) != treespec.num_leaves:
@@ -169,7 +169,7 @@ def _rebuild(leaves: Any, spec: TreeSpec) -> Any:
     return spec.kind(children)
 
 
-def _record_of(kind: type, names: Fields, values: list[Any]) -> Any:
+def _record_of(kind: type, names: Fields, values: list[object]) -> Any:
     """An object with these fields, made without its constructor."""
     made: Any = SimpleNamespace() if kind is SimpleNamespace else object.__new__(kind)
     for name, value in zip(names, values, strict=True):
@@ -177,12 +177,12 @@ def _record_of(kind: type, names: Fields, values: list[Any]) -> Any:
     return made
 
 
-def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
+def tree_leaves(tree: object, is_leaf: IsLeaf | None = None) -> list[Any]:
     return tree_flatten(tree, is_leaf)[0]
 
 
 def tree_map(
-    func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf | None = None
+    func: Callable[..., object], tree: object, *rests: object, is_leaf: IsLeaf | None = None
 ) -> Any:
     """Apply ``func`` to each leaf (and to the leaves of further trees of the same structure)."""
     leaves, spec = tree_flatten(tree, is_leaf)
@@ -190,7 +190,7 @@ def tree_map(
     return tree_unflatten([func(*row) for row in zip(*columns, strict=True)], spec)
 
 
-def _leaves_as(tree: Any, spec: TreeSpec) -> list[Any]:
+def _leaves_as(tree: object, spec: TreeSpec) -> list[Any]:
     """The parts of a tree at the leaves of a structure."""
     if spec.kind is None:
         return [tree]
@@ -216,5 +216,5 @@ def tree_map_only(
     )
 
 
-def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeSpec:
+def tree_structure(tree: object, is_leaf: IsLeaf | None = None) -> TreeSpec:
     return tree_flatten(tree, is_leaf)[1]

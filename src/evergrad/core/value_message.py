@@ -68,7 +68,7 @@ def deferred_message(message: Callable[[], str]) -> tuple[Template, list[Tensor]
     return tuple(parts), [marks.tensors[number] for number in shown]
 
 
-def rendered(template: Template, arrays: Sequence[Any]) -> str:
+def rendered(template: Template, arrays: Sequence[object]) -> str:
     """A message from its template and the elements of the tensors in it."""
     given = iter(arrays)
     mask: Any = ...
@@ -84,7 +84,7 @@ def rendered(template: Template, arrays: Sequence[Any]) -> str:
     return text
 
 
-def _shown(style: Style, value: Any) -> str:
+def _shown(style: Style, value: object) -> str:
     array = np.asarray(value)
     if len(style) == 1:
         return format(array.item(), style[0])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.op import TABLE, Op, Specialization
 from evergrad.core.state import State
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.core.trace import Var
+
+if TYPE_CHECKING:
+    from evergrad.core.types import LayoutLike
 
 # A longer chain is replaced by one as_strided op.
 _MAX_CHAIN = 6
@@ -52,7 +55,7 @@ class View:
         return made
 
 
-def viewable(array: Any, shape: tuple[int, ...]) -> bool:
+def viewable(array: Array, shape: tuple[int, ...]) -> bool:
     """Whether a reshape of this array can be a view."""
     if array.flags.c_contiguous:
         return True
@@ -82,7 +85,9 @@ class ViewChain:
         return " ".join(name for name, _ in self._key) or "whole"
 
 
-def view_after(state: State, source: Tensor, specialization: Specialization, layout: Any) -> View:
+def view_after(
+    state: State, source: Tensor, specialization: Specialization, layout: LayoutLike
+) -> View:
     """The view that a view op on a tensor gives."""
     view = source._view
     chain = () if view is None else view.chain

@@ -135,7 +135,7 @@ class VjpProgram:
         self.scratch: int = scratch
         return [None if r is None else slot[r] for r in graph.outputs]
 
-    def run(self, values: list[Any]) -> None:
+    def run(self, values: list[object]) -> None:
         """Run on arrays: residuals, then cotangents; results are appended, see ``edges``."""
         if self._fused is not None and self._fused.is_profitable():
             self._fused.run(values)
@@ -252,7 +252,7 @@ def _into_argument(specialization: Specialization, into: int, count: int) -> Cal
     return (lambda a, b: ufunc(a, b, out=a)) if into == 0 else (lambda a, b: ufunc(a, b, out=b))
 
 
-def _trace_vjp(specialization: Specialization, needs: int, vjp: Any) -> tuple[Graph, list[Var]]:
+def _trace_vjp(specialization: Specialization, needs: int, vjp: object) -> tuple[Graph, list[Var]]:
     """Trace the vjp formula; gives the graph and the values of arguments and results."""
     op = specialization.op
     assert callable(vjp)

@@ -87,7 +87,7 @@ def _batch_equation(
 
 
 def _batch_by_loop(
-    op: Op, args: Sequence[Any], dims: Sequence[int | None], attrs: dict[str, Any], size: int
+    op: Op, args: Sequence[object], dims: Sequence[int | None], attrs: dict[str, object], size: int
 ) -> list[Batched]:
     """The row on one example at a time, stacked."""
     examples = []
@@ -104,7 +104,7 @@ def _batch_by_loop(
 
 
 def _types_of_example(
-    op: Op, args: Sequence[Any], dims: Sequence[int | None], attrs: dict[str, Any]
+    op: Op, args: Sequence[object], dims: Sequence[int | None], attrs: dict[str, object]
 ) -> tuple[Any, ...]:
     types = tuple(
         _without_dim(a._type, d) if isinstance(a, Tensor) else type(a)
@@ -125,9 +125,9 @@ def _without_dim(type: Any, dim: int | None) -> Any:
 
 
 def vmap(
-    func: Callable[..., Any],
-    in_dims: Any = 0,
-    out_dims: Any = 0,
+    func: Callable[..., object],
+    in_dims: object = 0,
+    out_dims: object = 0,
     randomness: str = "error",
     *,
     chunk_size: int | None = None,
@@ -149,7 +149,7 @@ def vmap(
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
 
-    def batched(*args: Any, **kwargs: Any) -> Any:
+    def batched(*args: object, **kwargs: object) -> Any:
         leaves, spec = tree_flatten(args)
         dims = _broadcast_dims(in_dims, args, spec)
         for i, (leaf, dim) in enumerate(zip(leaves, dims, strict=True)):
@@ -176,8 +176,8 @@ def vmap(
 
 
 def _vmap_once(
-    func: Callable[..., Any], leaves: list[Any], dims: list[int | None], spec: TreeSpec,
-    kwargs: dict[str, Any], size: int, out_dims: Any, randomness: str,
+    func: Callable[..., object], leaves: list[Any], dims: list[int | None], spec: TreeSpec,
+    kwargs: dict[str, object], size: int, out_dims: object, randomness: str,
 ) -> Any:  # fmt: skip
     at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
 
@@ -249,8 +249,8 @@ def _with_batch_dim(result: Batched, dim: int | None, size: int, name: str) -> T
 
 
 def _vmap_in_chunks(
-    func: Callable[..., Any], leaves: list[Any], dims: list[int | None], spec: TreeSpec,
-    kwargs: dict[str, Any], size: int, out_dims: Any, randomness: str, chunk: int,
+    func: Callable[..., object], leaves: list[object], dims: list[int | None], spec: TreeSpec,
+    kwargs: dict[str, object], size: int, out_dims: object, randomness: str, chunk: int,
 ) -> Any:  # fmt: skip
     parts = []
     for start in range(0, size, chunk):
@@ -291,7 +291,7 @@ def _broadcast_dims(dims: Any, tree: Any, spec: TreeSpec) -> list[Any]:
     return found
 
 
-def _checked_dim(func: Any, leaf: Any, dim: Any) -> int | None:
+def _checked_dim(func: object, leaf: Any, dim: Any) -> int | None:
     if dim is None or not isinstance(leaf, Tensor):
         if dim is not None and not isinstance(leaf, Tensor):
             raise ValueError(
@@ -309,5 +309,5 @@ def _checked_dim(func: Any, leaf: Any, dim: Any) -> int | None:
     return int(dim) % leaf.ndim
 
 
-def _name(func: Any) -> str:
+def _name(func: object) -> str:
     return getattr(func, "__name__", repr(func))

@@ -62,7 +62,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _conversation(value: Any) -> Conversation:
+def _conversation(value: object) -> Conversation:
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         raise ValueError('expected {"messages": [...]}')
     found = [_message(message) for message in value["messages"]]
@@ -71,7 +71,7 @@ def _conversation(value: Any) -> Conversation:
     return found
 
 
-def _preference(value: Any) -> Preference:
+def _preference(value: object) -> Preference:
     wanted = 'expected {"prompt": [...] or a text, "chosen": a text, "rejected": a text}'
     if not isinstance(value, dict) or not {"prompt", "chosen", "rejected"} <= value.keys():
         raise ValueError(wanted)
@@ -84,7 +84,7 @@ def _preference(value: Any) -> Preference:
     return Preference([_message(message) for message in prompt], *texts)
 
 
-def _message(value: Any) -> Message:
+def _message(value: object) -> Message:
     if not isinstance(value, dict) or not {"role", "content"} <= value.keys():
         raise ValueError(f'a message is {{"role": ..., "content": ...}}, not {str(value)[:80]}')
     role, content = value["role"], value["content"]

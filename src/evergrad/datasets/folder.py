@@ -46,7 +46,7 @@ class DatasetFolder(VisionDataset):
     def __init__(
         self,
         root: str | Path,
-        loader: Callable[[str], Any],
+        loader: Callable[[str], object],
         extensions: tuple[str, ...] | None = None,
         transform: Transform | None = None,
         target_transform: Transform | None = None,
@@ -121,7 +121,7 @@ class ImageFolder(DatasetFolder):
         root: str | Path,
         transform: Transform | None = None,
         target_transform: Transform | None = None,
-        loader: Callable[[str], Any] = default_loader,
+        loader: Callable[[str], object] = default_loader,
         is_valid_file: Callable[[str], bool] | None = None,
         allow_empty: bool = False,
     ) -> None:

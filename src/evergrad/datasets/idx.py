@@ -33,7 +33,7 @@ def parse_idx(content: bytes, name: str = "the file") -> np.ndarray[Any, Any]:
     return _read(io.BytesIO(content), name, config.UNPACKED_BYTES)
 
 
-def _read(file: Any, name: str, most: int) -> np.ndarray[Any, Any]:
+def _read(file: object, name: str, most: int) -> np.ndarray[Any, Any]:
     """The array of a stream: the size that its header gives is compared with the limit first, and
     no more is read than it says."""
     head = read_exactly(file, 4)

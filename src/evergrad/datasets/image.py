@@ -108,7 +108,7 @@ class Image:
             )
         return Image(_converted(self._pixels, mode), mode)
 
-    def save(self, fp: str | Path | IO[bytes], format: str | None = None, **params: Any) -> None:
+    def save(self, fp: str | Path | IO[bytes], format: str | None = None, **params: object) -> None:
         """Write a PNG file, the one format that needs no Pillow."""
         write_png(self._pixels, fp, format)
 
@@ -191,7 +191,7 @@ def pixels_of(image: Any) -> Array:
     return np.asarray(image)
 
 
-def like(image: Any) -> Callable[[Array], Any]:
+def like(image: object) -> Callable[[Array], Any]:
     """The function that makes of pixels an image of the same library."""
     return Image if isinstance(image, Image) else from_pixels
 

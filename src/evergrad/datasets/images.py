@@ -53,7 +53,7 @@ def make_grid(
     return _tiled(batch, nrow, padding, pad_value)
 
 
-def _as_colour_batch(tensor: Any) -> Tensor:
+def _as_colour_batch(tensor: object) -> Tensor:
     """(N, C, H, W) of whatever was given; one channel becomes three."""
     if isinstance(tensor, list):
         for part in tensor:
@@ -70,7 +70,7 @@ def _as_colour_batch(tensor: Any) -> Tensor:
         tensor = tensor.unsqueeze(0)
     if tensor.ndim != 4:
         raise ValueError(f"a grid is made of images (N, C, H, W), not of {tuple(tensor.shape)}")
-    return tensor.expand(-1, 3, -1, -1) if tensor.shape[1] == 1 else tensor  # type: ignore[no-any-return]
+    return tensor.expand(-1, 3, -1, -1) if tensor.shape[1] == 1 else tensor
 
 
 def _stretched(image: Tensor, value_range: tuple[float, float] | None) -> Tensor:

@@ -30,7 +30,7 @@ class VisionDataset(Dataset[Any]):
     def __init__(
         self,
         root: str | Path | None = None,
-        transforms: Callable[[Any, Any], tuple[Any, Any]] | None = None,
+        transforms: Callable[[Any, Any], tuple[object, object]] | None = None,
         transform: Transform | None = None,
         target_transform: Transform | None = None,
     ) -> None:
@@ -46,7 +46,7 @@ class VisionDataset(Dataset[Any]):
             StandardTransform(transform, target_transform) if separate else transforms
         )
 
-    def transformed(self, image: Any, target: Any) -> tuple[Any, Any]:
+    def transformed(self, image: object, target: object) -> tuple[Any, Any]:
         """An image and its label after the transforms."""
         return (image, target) if self.transforms is None else self.transforms(image, target)
 

@@ -20,7 +20,7 @@ def is_traced() -> bool:
     return STATE.get().trace is not None
 
 
-def array_of(tensor: Any, name: str = "tensor") -> Array:
+def array_of(tensor: object, name: str = "tensor") -> Array:
     """The elements of a tensor: itself where it is contiguous, else a copy."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} must be a Tensor, not {type(tensor).__name__}")
@@ -47,7 +47,7 @@ def stacked(tensors: Sequence[Tensor], name: str) -> Array:
     return np.stack([array_of(t, name) for t in tensors])
 
 
-def check_equal(tensors: Sequence[Any], type: TensorType, name: str) -> None:
+def check_equal(tensors: Sequence[object], type: TensorType, name: str) -> None:
     """Refuse a list whose entries differ in shape or element type from what is sent."""
     for number, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
@@ -60,7 +60,7 @@ def check_equal(tensors: Sequence[Any], type: TensorType, name: str) -> None:
             )
 
 
-def check_count(values: Sequence[Any], size: int, name: str) -> None:
+def check_count(values: Sequence[object], size: int, name: str) -> None:
     """Refuse a list that has not one entry for each rank."""
     if len(values) != size:
         of = "the world has one process" if size == 1 else f"the group has {size} processes"

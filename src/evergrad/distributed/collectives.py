@@ -30,13 +30,13 @@ from evergrad.distributed.progress import Steps
 from evergrad.distributed.work import Work
 
 
-def op_name(op: Any) -> str:
+def op_name(op: object) -> str:
     """The name of a reduction, refused where it has no meaning."""
     found = ReduceOp(op) if not isinstance(op, ReduceOp) else op
     return found.name
 
 
-def _reduction(group: ProcessGroup, op: Any, tensor: Any) -> str:
+def _reduction(group: ProcessGroup, op: object, tensor: object) -> str:
     name = op_name(op)
     if name == "PREMUL_SUM" and group.size() > 1:
         raise NotImplementedError("ReduceOp.PREMUL_SUM: multiply, then use ReduceOp.SUM")
@@ -49,7 +49,7 @@ def _reduction(group: ProcessGroup, op: Any, tensor: Any) -> str:
 
 
 def all_reduce(
-    tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False,
+    tensor: Tensor, op: object = ReduceOp.SUM, group: object = None, async_op: bool = False,
     label: str = "",
 ) -> Work | None:  # fmt: skip
     """Reduce a tensor over all processes, in place.
@@ -85,7 +85,7 @@ def all_reduce(
 
 
 def all_gather(
-    tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False
+    tensor_list: list[Tensor], tensor: Tensor, group: object = None, async_op: bool = False
 ) -> Work | None:
     """Fill a list with the tensors of all processes.
 
@@ -121,7 +121,7 @@ def all_gather(
 
 
 def all_gather_into_tensor(
-    output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
+    output_tensor: Tensor, input_tensor: Tensor, group: object = None, async_op: bool = False
 ) -> Work | None:
     """Join the tensors of all processes along the first dimension (or stack them, if the output
     has one dimension more).
@@ -169,7 +169,7 @@ def _check_multiple(large: Any, small: Any, group: ProcessGroup, *names: str) ->
 
 
 def all_to_all(
-    output_tensor_list: list[Tensor], input_tensor_list: list[Tensor], group: Any = None,
+    output_tensor_list: list[Tensor], input_tensor_list: list[Tensor], group: object = None,
     async_op: bool = False,
 ) -> Work | None:  # fmt: skip
     """Give each process one of the tensors and get one from each; their sizes may differ.
@@ -210,8 +210,8 @@ def all_to_all(
 
 
 def all_to_all_single(
-    output: Tensor, input: Tensor, output_split_sizes: Any = None, input_split_sizes: Any = None,
-    group: Any = None, async_op: bool = False,
+    output: Tensor, input: Tensor, output_split_sizes: object = None,
+    input_split_sizes: object = None, group: object = None, async_op: bool = False,
 ) -> Work | None:  # fmt: skip
     """Give each process a part of a tensor's first dimension and get one from each.
 
@@ -271,7 +271,7 @@ def _elements(tensor: Tensor, rows: Sequence[int]) -> list[int]:
 
 
 def barrier(
-    group: Any = None, async_op: bool = False, device_ids: Any = None, timeout: Any = None
+    group: object = None, async_op: bool = False, device_ids: object = None, timeout: object = None
 ) -> Work | None:
     """Return when all processes have called it.
 
@@ -289,7 +289,9 @@ def barrier(
     return found.launch(Call("barrier()"), found.transport.barrier(), async_op=async_op)
 
 
-def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+def monitored_barrier(
+    group: object = None, timeout: object = None, wait_all_ranks: bool = False
+) -> None:
     """Return when all processes have called it; the error names those that did not in time.
 
     >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
@@ -305,7 +307,7 @@ def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bo
 
 
 def broadcast(
-    tensor: Tensor, src: int | None = None, group: Any = None, async_op: bool = False,
+    tensor: Tensor, src: int | None = None, group: object = None, async_op: bool = False,
     group_src: int | None = None, label: str = "",
 ) -> Work | None:  # fmt: skip
     """Give all processes the tensor of one.
@@ -340,7 +342,7 @@ def broadcast(
 
 
 def reduce(
-    tensor: Tensor, dst: int | None = None, op: Any = ReduceOp.SUM, group: Any = None,
+    tensor: Tensor, dst: int | None = None, op: object = ReduceOp.SUM, group: object = None,
     async_op: bool = False, group_dst: int | None = None, label: str = "",
 ) -> Work | None:  # fmt: skip
     """Reduce a tensor over all processes, in place in one of them.
@@ -378,7 +380,7 @@ def reduce(
 
 def gather(
     tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int | None = None,
-    group: Any = None, async_op: bool = False, group_dst: int | None = None,
+    group: object = None, async_op: bool = False, group_dst: int | None = None,
 ) -> Work | None:  # fmt: skip
     """Collect the tensors of all processes in one.
 
@@ -422,7 +424,7 @@ def gather(
 
 def scatter(
     tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int | None = None,
-    group: Any = None, async_op: bool = False, group_src: int | None = None,
+    group: object = None, async_op: bool = False, group_src: int | None = None,
 ) -> Work | None:  # fmt: skip
     """Give each process one of the tensors of one.
 
@@ -462,7 +464,7 @@ def scatter(
     return found.launch(call, steps(), async_op=async_op, value=tensor)
 
 
-def _check_list(values: Any, is_root: bool, name: str, role: str) -> None:
+def _check_list(values: object, is_root: bool, name: str, role: str) -> None:
     if is_root and not values:
         raise ValueError(f"Argument ``{name}`` must be specified on {role} rank.")
     if not is_root and values:
@@ -470,7 +472,7 @@ def _check_list(values: Any, is_root: bool, name: str, role: str) -> None:
 
 
 def reduce_scatter(
-    output: Tensor, input_list: list[Tensor], op: Any = ReduceOp.SUM, group: Any = None,
+    output: Tensor, input_list: list[Tensor], op: object = ReduceOp.SUM, group: object = None,
     async_op: bool = False,
 ) -> Work | None:  # fmt: skip
     """Reduce lists of tensors over all processes; each gets one entry.
@@ -499,7 +501,7 @@ def reduce_scatter(
 
 
 def reduce_scatter_tensor(
-    output: Tensor, input: Tensor, op: Any = ReduceOp.SUM, group: Any = None,
+    output: Tensor, input: Tensor, op: object = ReduceOp.SUM, group: object = None,
     async_op: bool = False,
 ) -> Work | None:  # fmt: skip
     """Reduce a tensor over all processes; each gets a part of its first dimension.

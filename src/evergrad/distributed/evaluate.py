@@ -19,7 +19,7 @@ from evergrad.extension import provides
 
 @provides("communicate")
 def communicate(
-    kind: str, x: Array, out: Array | None, *, group: str, label: str = "", **attrs: Any
+    kind: str, x: Array, out: Array | None, *, group: str, label: str = "", **attrs: object
 ) -> Array:
     """The value of a row for this process, in ``out`` if given; the ranks agree on it first."""
     found = group_of_name(group)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,8 +14,11 @@ from evergrad.distributed.point_to_point import recv, send
 from evergrad.distributed.process_group import ProcessGroup, checked_group, root_rank
 from evergrad.distributed.progress import Steps
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
 
-def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
+
+def all_gather_object(object_list: list[object], obj: object, group: object = None) -> None:
     """Fill a list with the objects of all processes.
 
     Args:
@@ -36,8 +39,8 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
 
 
 def gather_object(
-    obj: Any, object_gather_list: list[Any] | None = None, dst: int | None = None,
-    group: Any = None, group_dst: int | None = None,
+    obj: object, object_gather_list: list[object] | None = None, dst: int | None = None,
+    group: object = None, group_dst: int | None = None,
 ) -> None:  # fmt: skip
     """Collect the objects of all processes in one.
 
@@ -69,8 +72,8 @@ def gather_object(
 
 
 def broadcast_object_list(
-    object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None,
-    group_src: int | None = None,
+    object_list: list[object], src: int | None = None, group: object = None,
+    device: DeviceLike = None, group_src: int | None = None,
 ) -> None:  # fmt: skip
     """Give all processes the objects of one.
 
@@ -95,8 +98,8 @@ def broadcast_object_list(
 
 
 def scatter_object_list(
-    scatter_object_output_list: list[Any], scatter_object_input_list: list[Any] | None = None,
-    src: int | None = None, group: Any = None, group_src: int | None = None,
+    scatter_object_output_list: list[object], scatter_object_input_list: list[object] | None = None,
+    src: int | None = None, group: object = None, group_src: int | None = None,
 ) -> None:  # fmt: skip
     """Give each process one of the objects of one.
 
@@ -126,8 +129,8 @@ def scatter_object_list(
 
 
 def send_object_list(
-    object_list: list[Any], dst: int | None = None, group: Any = None, device: Any = None,
-    group_dst: int | None = None, use_batch: bool = False,
+    object_list: list[object], dst: int | None = None, group: object = None,
+    device: DeviceLike = None, group_dst: int | None = None, use_batch: bool = False,
 ) -> None:  # fmt: skip
     """Send objects to another process.
 
@@ -145,8 +148,8 @@ def send_object_list(
 
 
 def recv_object_list(
-    object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None,
-    group_src: int | None = None, use_batch: bool = False,
+    object_list: list[object], src: int | None = None, group: object = None,
+    device: DeviceLike = None, group_src: int | None = None, use_batch: bool = False,
 ) -> int:  # fmt: skip
     """Receive objects from another process (any, if no source is given); gives its rank.
 
@@ -168,14 +171,14 @@ def recv_object_list(
     return source
 
 
-def _gathered(group: ProcessGroup, obj: Any, call: Call) -> list[Any]:
+def _gathered(group: ProcessGroup, obj: object, call: Call) -> list[Any]:
     if group.size() == 1:
         return [obj]
     parts = group.result(call, group.transport.all_gather_bytes(pickle.dumps(obj)))
     return [pickle.loads(part) for part in parts]
 
 
-def _broadcast(group: ProcessGroup, obj: Any, root: int, call: Call) -> Any:
+def _broadcast(group: ProcessGroup, obj: object, root: int, call: Call) -> Any:
     if group.size() == 1:
         return obj
     data = pickle.dumps(obj) if group.rank() == root else b""

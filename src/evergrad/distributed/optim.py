@@ -23,21 +23,21 @@ class _Group(dict[str, Any]):
     """A parameter group whose options are written to that of the wrapped optimizer as well: a
     compiled step reads them there at every call."""
 
-    def __init__(self, group: dict[str, Any], local: dict[str, Any]) -> None:
+    def __init__(self, group: dict[str, object], local: dict[str, object]) -> None:
         super().__init__(group)
         self.local = local
         self.update({k: v for k, v in local.items() if k != "params"})
 
-    def __setitem__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: object) -> None:
         super().__setitem__(key, value)
         if key != "params":
             self.local[key] = value
 
-    def update(self, *args: Any, **kwargs: Any) -> None:
+    def update(self, *args: object, **kwargs: object) -> None:
         for key, value in dict(*args, **kwargs).items():
             self[key] = value
 
-    def setdefault(self, key: str, default: Any = None) -> Any:
+    def setdefault(self, key: str, default: object = None) -> Any:
         if key not in self:
             self[key] = default
         return self[key]
@@ -58,7 +58,7 @@ class ZeroRedundancyOptimizer(Optimizer):
     param_groups: list[dict[str, Any]]
 
     def __init__(
-        self, params: Any, optimizer_class: type[Optimizer], process_group: Any = None,
+        self, params: Any, optimizer_class: type[Optimizer], process_group: object = None,
         parameters_as_bucket_view: bool = False, overlap_with_ddp: bool = False, stage: int = 1,
         **defaults: Any,
     ) -> None:  # fmt: skip
@@ -151,7 +151,7 @@ class ZeroRedundancyOptimizer(Optimizer):
 
     _join_context: Any = None
 
-    def join_hook(self, **kwargs: Any) -> _StepOfOthers:
+    def join_hook(self, **kwargs: object) -> _StepOfOthers:
         """What a process without inputs does in :class:`~evergrad.distributed.algorithms.Join`:
         it updates its share by the gradients that DistributedDataParallel has reduced."""
         return _StepOfOthers(self)

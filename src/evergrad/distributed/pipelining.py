@@ -50,7 +50,7 @@ class PipelineStage:
     """The part of a model that this process computes."""
 
     def __init__(
-        self, submodule: Module, stage_index: int, num_stages: int, device: Any = None,
+        self, submodule: Module, stage_index: int, num_stages: int, device: object = None,
         input_args: Any = None, output_args: Any = None, group: Any = None,
     ) -> None:  # fmt: skip
         self.submod = submodule

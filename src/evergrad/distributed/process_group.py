@@ -20,6 +20,7 @@ from evergrad.distributed.work import Work, seconds
 from evergrad.extension import provides
 
 if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
     from evergrad.distributed.mpi import MpiTransport
 
 
@@ -95,7 +96,7 @@ class ProcessGroup:
         # Bytes of payload this process has handed to collectives, by kind.
         self.traffic: dict[str, int] = {}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> ProcessGroup:
+    def __deepcopy__(self, memo: dict[int, object]) -> ProcessGroup:
         """A copy of a module communicates in the same group."""
         return self
 
@@ -108,8 +109,8 @@ class ProcessGroup:
         return self.transport.size
 
     def launch(
-        self, call: Call, steps: Steps, *, async_op: bool = False, value: Any = None,
-        timeout: Any = None,
+        self, call: Call, steps: Steps, *, async_op: bool = False, value: object = None,
+        timeout: object = None,
     ) -> Work | None:  # fmt: skip
         """Do a collective after all ranks agree on it; a handle of it if ``async_op`` is set."""
         if self.engine is None:
@@ -233,9 +234,9 @@ def is_torchelastic_launched() -> bool:
 
 
 def init_process_group(
-    backend: str | None = None, init_method: str | None = None, timeout: Any = None,
-    world_size: int = -1, rank: int = -1, store: Any = None, group_name: str = "",
-    pg_options: Any = None, device_id: Any = None,
+    backend: str | None = None, init_method: str | None = None, timeout: object = None,
+    world_size: int = -1, rank: int = -1, store: object = None, group_name: str = "",
+    pg_options: object = None, device_id: object = None,
 ) -> None:  # fmt: skip
     """Make the world: all ranks of the MPI job, or this process alone.
 
@@ -300,7 +301,7 @@ def _from_launcher(name: str, given: int) -> int:
     return int(text)
 
 
-def destroy_process_group(group: Any = None) -> None:
+def destroy_process_group(group: object = None) -> None:
     """Undo ``init_process_group``, or ``new_group`` for the group given.
 
     Args:
@@ -323,7 +324,7 @@ def destroy_process_group(group: Any = None) -> None:
 
 
 @provides("process_group")
-def checked_group(group: Any) -> ProcessGroup:
+def checked_group(group: object) -> ProcessGroup:
     """The group that is meant; an error if there is no world yet."""
     if _world is None:
         raise ValueError(
@@ -343,7 +344,7 @@ def group_of_name(name: str) -> ProcessGroup:
     return found
 
 
-def get_rank(group: Any = None) -> int:
+def get_rank(group: object = None) -> int:
     """The number of this process in the group; -1 if it is not in it.
 
     >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
@@ -356,7 +357,7 @@ def get_rank(group: Any = None) -> int:
     return checked_group(group).rank()
 
 
-def get_world_size(group: Any = None) -> int:
+def get_world_size(group: object = None) -> int:
     """How many processes the group has; -1 for processes that are not in it.
 
     >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
@@ -369,7 +370,7 @@ def get_world_size(group: Any = None) -> int:
     return checked_group(group).size()
 
 
-def get_backend(group: Any = None) -> Backend:
+def get_backend(group: object = None) -> Backend:
     """The name that was given to ``init_process_group``.
 
     >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
@@ -380,7 +381,7 @@ def get_backend(group: Any = None) -> Backend:
     return checked_group(group).backend
 
 
-def get_default_backend_for_device(device: Any) -> str:
+def get_default_backend_for_device(device: DeviceLike) -> str:
     """PyTorch's choice of library for a device.
 
     >>> eg.distributed.get_default_backend_for_device("cpu")
@@ -409,9 +410,9 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
 
 
 def new_group(
-    ranks: Sequence[int] | None = None, timeout: Any = None, backend: str | None = None,
-    pg_options: Any = None, use_local_synchronization: bool = False, group_desc: Any = None,
-    device_id: Any = None, sort_ranks: bool = True,
+    ranks: Sequence[int] | None = None, timeout: object = None, backend: str | None = None,
+    pg_options: object = None, use_local_synchronization: bool = False, group_desc: object = None,
+    device_id: object = None, sort_ranks: bool = True,
 ) -> Any:  # fmt: skip
     """A group of some processes. Every process of the world calls it, in the same order; those
     that are not in the group get ``GroupMember.NON_GROUP_MEMBER``.
@@ -450,8 +451,8 @@ def new_group(
 
 
 def new_subgroups(
-    group_size: int | None = None, group: Any = None, timeout: Any = None,
-    backend: str | None = None, pg_options: Any = None, group_desc: Any = None,
+    group_size: int | None = None, group: object = None, timeout: object = None,
+    backend: str | None = None, pg_options: object = None, group_desc: object = None,
 ) -> tuple[Any, list[Any]]:  # fmt: skip
     """Divide the world into groups of equal size, of neighbouring ranks; gives the group of this
     process, and all of them.
@@ -471,8 +472,8 @@ def new_subgroups(
 
 
 def new_subgroups_by_enumeration(
-    ranks_per_subgroup_list: Sequence[Sequence[int]], timeout: Any = None,
-    backend: str | None = None, pg_options: Any = None, group_desc: Any = None,
+    ranks_per_subgroup_list: Sequence[Sequence[int]], timeout: object = None,
+    backend: str | None = None, pg_options: object = None, group_desc: object = None,
 ) -> tuple[Any, list[Any]]:  # fmt: skip
     """Groups of the given ranks, each in at most one; gives the group of this process (``None`` if
     it is in none), and all of them.
@@ -525,7 +526,7 @@ def is_backend_available(backend: str) -> bool:
     return backend.lower() in ("gloo", "mpi")
 
 
-def get_process_group_ranks(group: Any) -> list[int]:
+def get_process_group_ranks(group: object) -> list[int]:
     """The numbers in the world of a group's processes.
 
     >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
@@ -536,7 +537,7 @@ def get_process_group_ranks(group: Any) -> list[int]:
     return list(checked_group(group).ranks)
 
 
-def get_global_rank(group: Any, group_rank: int) -> int:
+def get_global_rank(group: object, group_rank: int) -> int:
     """The number in the world of a process of a group.
 
     >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)
@@ -548,7 +549,7 @@ def get_global_rank(group: Any, group_rank: int) -> int:
     return found.ranks[check_rank(group_rank, found)]
 
 
-def get_group_rank(group: Any, global_rank: int) -> int:
+def get_group_rank(group: object, global_rank: int) -> int:
     """The number in a group of a process of the world.
 
     >>> eg.distributed.init_process_group("gloo", world_size=1, rank=0)

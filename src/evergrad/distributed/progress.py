@@ -70,7 +70,7 @@ class Task:
             self.complete(None, error)
         return is_resumed or self.is_done
 
-    def complete(self, result: Any, error: BaseException | None) -> None:
+    def complete(self, result: object, error: BaseException | None) -> None:
         self.result, self.error = result, error
         self.is_done = True
         for function in self.when_done:
@@ -96,7 +96,7 @@ class Engine:
 
     # -- submitting ---------------------------------------------------------------------------
 
-    def submit(self, queue: Any, steps: Steps, description: object, timeout: float) -> Task:
+    def submit(self, queue: object, steps: Steps, description: object, timeout: float) -> Task:
         """Append a task to a queue; it starts when those before it have completed."""
         with self.lock:
             if self.broken is not None:

@@ -170,7 +170,7 @@ class Reducer:
         if self.passes and not self.is_rebuilt:
             self.rebuild()
 
-    def after_forward(self, outputs: Any) -> None:
+    def after_forward(self, outputs: object) -> None:
         """Find the parameters that do not take part in the outputs."""
         self.unused = []
         if self.find_unused:
@@ -336,7 +336,7 @@ def _flat(result: Any) -> Tensor:
     return found
 
 
-def _leaves_of(outputs: Any) -> set[int]:
+def _leaves_of(outputs: object) -> set[int]:
     """The ids of the nodes from which outputs were computed."""
     stack: list[GraphNode] = []
     _collect(outputs, stack)
@@ -349,7 +349,7 @@ def _leaves_of(outputs: Any) -> set[int]:
     return seen
 
 
-def _collect(value: Any, found: list[GraphNode]) -> None:
+def _collect(value: object, found: list[GraphNode]) -> None:
     if isinstance(value, Tensor):
         node = current_node(value)
         if node is not None:

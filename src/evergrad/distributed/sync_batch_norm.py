@@ -6,8 +6,6 @@ in one differentiable collective; the gradient is that of the sum of all process
 
 from __future__ import annotations
 
-from typing import Any
-
 import evergrad
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
@@ -21,7 +19,7 @@ from evergrad.ops.rows.collective import ALL_REDUCE
 @provides("sync_batch_norm")
 def sync_batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None,
-    bias: Tensor | None, momentum: float, eps: float, process_group: Any,
+    bias: Tensor | None, momentum: float, eps: float, process_group: object,
 ) -> Tensor:  # fmt: skip
     """Normalize with the statistics of all processes; running statistics move towards them."""
     group = checked_group(process_group) if is_initialized() else None

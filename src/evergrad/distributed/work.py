@@ -28,13 +28,13 @@ class Work:
     """
 
     def __init__(
-        self, engine: Engine | None = None, task: Task | None = None, value: Any = None
+        self, engine: Engine | None = None, task: Task | None = None, value: object = None
     ) -> None:
         self._engine = engine
         self._task = task
         self._value = value
 
-    def wait(self, timeout: Any = None) -> bool:
+    def wait(self, timeout: object = None) -> bool:
         """Return when the operation is complete; raises if it failed."""
         if self._task is not None:
             assert self._engine is not None
@@ -81,7 +81,9 @@ class Future:
 
     __class_getitem__: Any = classmethod(GenericAlias)  # Future[Tensor], in annotations
 
-    def __init__(self, compute: Callable[[], Any] | None = None, *, devices: Any = None) -> None:
+    def __init__(
+        self, compute: Callable[[], object] | None = None, *, devices: object = None
+    ) -> None:
         self._compute = compute
         self._value: Any = None
         self._error: BaseException | None = None
@@ -99,7 +101,7 @@ class Future:
 
     value = wait
 
-    def set_result(self, value: Any) -> None:
+    def set_result(self, value: object) -> None:
         self._value = value
         self._finish()
 
@@ -123,7 +125,7 @@ class Future:
         else:
             self._callbacks.append(callback)
 
-    def then(self, function: Callable[[Future], Any]) -> Future:
+    def then(self, function: Callable[[Future], object]) -> Future:
         """A future of what ``function`` makes of this one."""
 
         def compute() -> Any:

@@ -44,7 +44,7 @@ class Bernoulli(CoinDistribution, ExponentialFamily):
     _mean_carrier_measure = 0
 
     def __init__(
-        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self, probs: object = None, logits: object = None, validate_args: bool | None = None
     ) -> None:
         self._set_parameter(probs, logits)
         super().__init__(self._param.shape, validate_args=validate_args)

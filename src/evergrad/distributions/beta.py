@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import evergrad
 from evergrad.core.tensor import Tensor
@@ -42,7 +42,7 @@ class Beta(ExponentialFamily):
     has_rsample = True
 
     def __init__(
-        self, concentration1: Any, concentration0: Any, validate_args: bool | None = None
+        self, concentration1: object, concentration0: object, validate_args: bool | None = None
     ) -> None:
         pair = evergrad.stack(broadcast_all(concentration1, concentration0), -1)
         self._dirichlet = Dirichlet(pair, validate_args=validate_args)

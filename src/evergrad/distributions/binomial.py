@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import evergrad
 from evergrad.core.state import using
@@ -45,9 +45,9 @@ class Binomial(CoinDistribution):
 
     def __init__(
         self,
-        total_count: Any = 1,
-        probs: Any = None,
-        logits: Any = None,
+        total_count: object = 1,
+        probs: object = None,
+        logits: object = None,
         validate_args: bool | None = None,
     ) -> None:
         (count,) = self._set_parameter(probs, logits, total_count)

@@ -37,12 +37,12 @@ class ConstraintRegistry:
         super().__init__()
 
     @overload
-    def register(self, constraint: Any, factory: None = None) -> Callable[[Made], Made]: ...
+    def register(self, constraint: object, factory: None = None) -> Callable[[Made], Made]: ...
 
     @overload
-    def register(self, constraint: Any, factory: Made) -> Made: ...
+    def register(self, constraint: object, factory: Made) -> Made: ...
 
-    def register(self, constraint: Any, factory: Any = None) -> Any:
+    def register(self, constraint: object, factory: Any = None) -> Any:
         """Say how the transform for a class of constraints is made; also as a decorator.
 
         Args:
@@ -79,7 +79,7 @@ transform_to: ConstraintRegistry = ConstraintRegistry()
 
 @biject_to.register(constraints.real)
 @transform_to.register(constraints.real)
-def _to_real(constraint: Any) -> Transform:
+def _to_real(constraint: object) -> Transform:
     return transforms.identity_transform
 
 
@@ -115,7 +115,7 @@ def _to_interval(constraint: Any) -> Transform:
 
 @biject_to.register(constraints.corr_cholesky)
 @transform_to.register(constraints.corr_cholesky)
-def _to_corr_cholesky(constraint: Any) -> Transform:
+def _to_corr_cholesky(constraint: object) -> Transform:
     return transforms.CorrCholeskyTransform()
 
 
@@ -148,21 +148,21 @@ _register_composites(transform_to)
 
 
 @biject_to.register(constraints.simplex)
-def _biject_to_simplex(constraint: Any) -> Transform:
+def _biject_to_simplex(constraint: object) -> Transform:
     return transforms.StickBreakingTransform()
 
 
 @transform_to.register(constraints.simplex)
-def _transform_to_simplex(constraint: Any) -> Transform:
+def _transform_to_simplex(constraint: object) -> Transform:
     return transforms.SoftmaxTransform()
 
 
 @transform_to.register(constraints.lower_cholesky)
-def _transform_to_lower_cholesky(constraint: Any) -> Transform:
+def _transform_to_lower_cholesky(constraint: object) -> Transform:
     return transforms.LowerCholeskyTransform()
 
 
 @transform_to.register(constraints.positive_definite)
 @transform_to.register(constraints.positive_semidefinite)
-def _transform_to_positive_definite(constraint: Any) -> Transform:
+def _transform_to_positive_definite(constraint: object) -> Transform:
     return transforms.PositiveDefiniteTransform()

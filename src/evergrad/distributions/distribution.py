@@ -190,7 +190,7 @@ class Distribution:
 
     # -- for subclasses ---------------------------------------------------------------------
 
-    def expand(self, batch_shape: Iterable[int], _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Iterable[int], _instance: object = None) -> Any:
         """The same distribution for a larger batch; parameters are expanded, not copied."""
         raise NotImplementedError
 
@@ -234,7 +234,7 @@ class Distribution:
                     f"Value is not broadcastable with batch_shape+event_shape: {shape} vs {own}."
                 )
 
-    def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
+    def _get_checked_instance(self, cls: type, _instance: object = None) -> Any:
         """An empty instance for ``expand``, which cannot know what a subclass sets up."""
         if _instance is None and type(self).__init__ is not cls.__init__:  # type: ignore[misc]
             raise NotImplementedError(
@@ -252,7 +252,7 @@ def expandable(cls: Class) -> Class:
     ``_not_expanded``, is handed on as it is.
     """
 
-    def expand(self: Distribution, batch_shape: Iterable[int], _instance: Any = None) -> Any:
+    def expand(self: Distribution, batch_shape: Iterable[int], _instance: object = None) -> Any:
         new = self._get_checked_instance(cls, _instance)
         shape, rank = Size(batch_shape), len(self.batch_shape)
         for name, value in vars(self).items():
@@ -266,7 +266,7 @@ def expandable(cls: Class) -> Class:
     return cls
 
 
-def _expanded(value: Any, shape: Size, rank: int) -> Any:
+def _expanded(value: object, shape: Size, rank: int) -> Any:
     if isinstance(value, Distribution):
         return value.expand(shape + value.batch_shape[rank:])
     if isinstance(value, Tensor):

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import evergrad
 from evergrad.core.state import using
@@ -42,7 +42,7 @@ class Geometric(CoinDistribution):
     support: Constraint = constraints.nonnegative_integer
 
     def __init__(
-        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self, probs: object = None, logits: object = None, validate_args: bool | None = None
     ) -> None:
         self._set_parameter(probs, logits)
         super().__init__(self._param.shape, validate_args=validate_args)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import evergrad
 from evergrad.core.tensor import Tensor
@@ -44,7 +44,7 @@ class Gumbel(TransformedDistribution):
     }
     support: Constraint = constraints.real
 
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, loc: object, scale: object, validate_args: bool | None = None) -> None:
         self.loc, self.scale = broadcast_all(loc, scale)
         limits = evergrad.finfo(self.loc.dtype)
         low = evergrad.full_like(self.loc, limits.tiny)

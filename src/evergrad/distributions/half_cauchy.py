@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions.cauchy import Cauchy
@@ -29,7 +27,7 @@ class HalfCauchy(FoldedDistribution):
     tensor(0.5000)
     """
 
-    def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, scale: object, validate_args: bool | None = None) -> None:
         super().__init__(Cauchy(0, scale, validate_args=False), validate_args)
 
     @property

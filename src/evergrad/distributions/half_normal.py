@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.distributions.distribution import expandable
@@ -29,7 +28,7 @@ class HalfNormal(FoldedDistribution):
     tensor(-0.7258)
     """
 
-    def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, scale: object, validate_args: bool | None = None) -> None:
         super().__init__(Normal(0, scale, validate_args=False), validate_args)
 
     @property

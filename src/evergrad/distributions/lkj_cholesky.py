@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import evergrad
 from evergrad.core.state import using
@@ -41,7 +41,7 @@ class LKJCholesky(Distribution):
     support: Constraint = constraints.corr_cholesky
 
     def __init__(
-        self, dim: int, concentration: Any = 1.0, validate_args: bool | None = None
+        self, dim: int, concentration: object = 1.0, validate_args: bool | None = None
     ) -> None:
         if dim < 2:
             raise ValueError(

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import evergrad
 from evergrad.core.shapes import Size
@@ -112,7 +112,7 @@ class MixtureSameFamily(Distribution):
         return f"MixtureSameFamily(\n  {parts})"
 
 
-def _check_parts(mixture: Any, components: Any) -> None:
+def _check_parts(mixture: object, components: object) -> None:
     if not isinstance(mixture, Categorical):
         raise ValueError(
             " The Mixture distribution needs to be an  instance of "

@@ -120,7 +120,7 @@ class TransformedDistribution(Distribution):
         return sign * (probability - 0.5) + 0.5
 
 
-def _as_list(transforms: Any) -> list[Transform]:
+def _as_list(transforms: object) -> list[Transform]:
     if isinstance(transforms, Transform):
         return [transforms]
     if not isinstance(transforms, list):

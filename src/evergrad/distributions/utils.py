@@ -29,7 +29,7 @@ LOG_2 = math.log(2)
 LOG_2PI = math.log(2 * math.pi)
 
 
-def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
+def broadcast_all(*values: object) -> tuple[Tensor, ...]:
     """Numbers and tensors as tensors of one shape; numbers take the type of the first tensor."""
     if not all(isinstance(value, (Tensor, int, float, complex)) for value in values):
         raise ValueError("Input arguments must all be instances of Number or evergrad.Tensor.")
@@ -58,7 +58,7 @@ def sum_rightmost(value: Tensor, ndims: int) -> Tensor:
 # -- probabilities and logits -------------------------------------------------------------------
 
 
-def check_one_given(probs: Any, logits: Any) -> None:
+def check_one_given(probs: object, logits: object) -> None:
     """Refuse both parameters, or none."""
     if (probs is None) == (logits is None):
         raise ValueError("Either `probs` or `logits` must be specified, but not both.")
@@ -88,12 +88,12 @@ def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
 class lazy_property:  # noqa: N801 - PyTorch's spelling
     """An attribute that is computed when it is first asked for, and then kept."""
 
-    def __init__(self, wrapped: Callable[[Any], Any]) -> None:
+    def __init__(self, wrapped: Callable[[Any], object]) -> None:
         self.wrapped = wrapped
         self.__name__: str = wrapped.__name__
         self.__doc__ = wrapped.__doc__
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: object = None) -> Any:
         if instance is None:
             return self
         with using(grad=True):

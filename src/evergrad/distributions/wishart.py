@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import Any
 
 import evergrad
 from evergrad.core.shapes import Size
@@ -53,7 +52,7 @@ class Wishart(CovarianceForms, ExponentialFamily):
 
     def __init__(
         self,
-        df: Any,
+        df: object,
         covariance_matrix: Tensor | None = None,
         precision_matrix: Tensor | None = None,
         scale_tril: Tensor | None = None,

@@ -38,7 +38,7 @@ _CLOSED: WeakSet[Leaf] = WeakSet()
 # -- reverse ------------------------------------------------------------------------------------
 
 
-def _watched(tensor: Any) -> Tensor:
+def _watched(tensor: Tensor) -> Tensor:
     """The same tensor as a place of its own in the graph, connected to what came before."""
     if not isinstance(tensor, Tensor):
         raise RuntimeError(f"Expected a Tensor to differentiate by, got {type(tensor).__name__}")
@@ -105,13 +105,13 @@ class _Recorded:
         self.inputs, self.in_spec = tree_flatten(tuple(self.trees))
         self.create_graph = self.outer and _reaches_beyond(self.outputs, self.inputs)
 
-    def released(self, value: Any) -> Any:
+    def released(self, value: object) -> Any:
         """Results without the private part of the graph, unless the outside depends on it."""
         if self.create_graph:
             return value
         return tree_map(lambda v: detached(v) if isinstance(v, Tensor) else v, value)
 
-    def _is_recorded(self, cotangents: list[Any]) -> bool:
+    def _is_recorded(self, cotangents: list[object]) -> bool:
         """Whether the gradients are differentiated again: by what the outputs depend on outside,
         or by the cotangents, on which they depend as well."""
         if self.create_graph:
@@ -119,7 +119,9 @@ class _Recorded:
         given = [c for c in cotangents if isinstance(c, Tensor)]
         return STATE.get().grad and any(current_node(c) is not None for c in given)
 
-    def pull(self, cotangents: list[Any], *, keep: bool, create_graph: bool | None = None) -> Any:
+    def pull(
+        self, cotangents: list[object], *, keep: bool, create_graph: bool | None = None
+    ) -> Any:
         pairs = [
             (out, cot)
             for out, cot in zip(self.outputs, cotangents, strict=True)
@@ -141,7 +143,7 @@ class _Recorded:
 
 
 def value_and_grad(
-    func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False
+    func: Callable[..., object], argnums: ArgNums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """A function that gives ``(value, gradient)``, or ``((value, aux), gradient)``.
 
@@ -156,7 +158,7 @@ def value_and_grad(
     (tensor(8.), tensor(12.))
     """
 
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> Any:
         grads, value = grad_and_value(func, argnums, has_aux)(*args, **kwargs)
         return value, grads
 
@@ -164,7 +166,7 @@ def value_and_grad(
 
 
 def grad_and_value(
-    func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False
+    func: Callable[..., object], argnums: ArgNums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """A function that gives ``(gradient, value)``, or ``(gradient, (value, aux))``.
 
@@ -177,7 +179,7 @@ def grad_and_value(
     (tensor(12.), tensor(8.))
     """
 
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> Any:
         call = _Recorded(func, argnums, has_aux, args, kwargs)
         if len(call.outputs) != 1 or call.outputs[0]._type.numel != 1 or call.outputs[0].ndim:
             shape = [list(o._type.shape) for o in call.outputs]
@@ -195,7 +197,7 @@ def grad_and_value(
 
 
 def grad(
-    func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False
+    func: Callable[..., object], argnums: ArgNums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """A function that gives the gradient of ``func``, which returns a single number.
 
@@ -210,7 +212,7 @@ def grad(
     tensor(12.)
     """
 
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> Any:
         grads, value = grad_and_value(func, argnums, has_aux)(*args, **kwargs)
         return (grads, value[1]) if has_aux else grads
 
@@ -218,7 +220,7 @@ def grad(
 
 
 @provides("vjp")
-def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+def vjp(func: Callable[..., object], *primals: object, has_aux: bool = False) -> Any:
     """``(output, vjp_fn)``: ``vjp_fn`` maps cotangents of the output to those of the inputs.
 
     Args:
@@ -234,7 +236,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     output = call.released(tree_unflatten(call.outputs, call.out_spec))
 
     def vjp_fn(
-        *cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None
+        *cotangents: object, retain_graph: bool = True, create_graph: bool | None = None
     ) -> Any:
         given = cotangents[0] if len(cotangents) == 1 else cotangents
         leaves, spec = tree_flatten(given)
@@ -255,7 +257,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
 @provides("jvp")
 def jvp(
-    func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False,
+    func: Callable[..., object], primals: Any, tangents: Any, *, strict: bool = False,
     has_aux: bool = False,
 ) -> Any:  # fmt: skip
     """``(output, tangent)``: the derivative of ``func`` at ``primals`` in a direction.
@@ -302,7 +304,7 @@ def jvp(
     return result, direction
 
 
-def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+def linearize(func: Callable[..., object], *primals: object) -> tuple[Any, Callable[..., Any]]:
     """``(output, jvp_fn)``: the function's value, and its derivative there as a function.
 
     What depends on the primals alone is computed once, here.
@@ -330,7 +332,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         directions = [zeros_like(o) if t is None else t for o, t in zip(outs, moved, strict=True)]
         graph = tracer.finish(directions).without_dead_code()
 
-    def jvp_fn(*tangents: Any) -> Any:
+    def jvp_fn(*tangents: object) -> Any:
         leaves, given = tree_flatten(tuple(tangents))
         if given != spec:
             raise RuntimeError("linearize: tangents must have the form of the primals")
@@ -366,7 +368,7 @@ def _split_rows(stacked: Tensor, tensors: list[Tensor]) -> list[Tensor]:
 
 
 def jacrev(
-    func: Callable[..., Any], argnums: ArgNums = 0, *, has_aux: bool = False,
+    func: Callable[..., object], argnums: ArgNums = 0, *, has_aux: bool = False,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """The Jacobian by reverse mode: one backward pass for each number in the output.
@@ -382,7 +384,7 @@ def jacrev(
             [0., 4.]])
     """
 
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> Any:
         call = _Recorded(func, argnums, has_aux, args, kwargs)
 
         def pull(*cotangents: Tensor) -> Any:
@@ -456,7 +458,7 @@ def jacfwd(
     return wrapper
 
 
-def hessian(func: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
+def hessian(func: Callable[..., object], argnums: ArgNums = 0) -> Callable[..., Any]:
     """The matrix of second derivatives: forward over reverse.
 
     Args:

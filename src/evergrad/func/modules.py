@@ -10,14 +10,14 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.movement.joining import stack
 
 
-def _owner(module: Any, name: str) -> tuple[Any, str]:
+def _owner(module: object, name: str) -> tuple[Any, str]:
     *path, last = name.split(".")
     for part in path:
         module = getattr(module, part)
     return module, last
 
 
-def _exchange(module: Any, name: str, tensor: Any) -> Any:
+def _exchange(module: object, name: str, tensor: object) -> Any:
     """Put a tensor in the place of a parameter or buffer; gives what was there."""
     owner, last = _owner(module, name)
     for table in (owner._parameters, owner._buffers):
@@ -27,7 +27,7 @@ def _exchange(module: Any, name: str, tensor: Any) -> Any:
     raise KeyError(f"the module has no parameter or buffer named {name!r}")
 
 
-def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
+def functionalize(func: Callable[..., object], *, remove: str = "mutations") -> Callable[..., Any]:
     """The function itself: in-place ops and views become pure ops whenever it is traced.
 
     PyTorch rewrites a function so that its transforms and compilers meet no mutation; here a
@@ -47,7 +47,7 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
         )
 
     @functools.wraps(func)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: object, **kwargs: object) -> Any:
         return func(*args, **kwargs)
 
     return wrapped
@@ -128,7 +128,7 @@ def _tied(module: Any, given: dict[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def stack_module_state(models: Sequence[object]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parameters and buffers of equal models, stacked, for ``vmap`` over an ensemble.
 
     Args:

@@ -27,13 +27,13 @@ class _ElementType(ctypes.Structure):
     _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
 
 
-def _name_of(capsule: Any) -> Any:
+def _name_of(capsule: object) -> Any:
     name_of = ctypes.pythonapi.PyCapsule_GetName
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
     return name_of(capsule)
 
 
-def _address(capsule: Any) -> tuple[int, bytes]:
+def _address(capsule: object) -> tuple[int, bytes]:
     """Where the structure inside a capsule is, and the kind of capsule."""
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -46,13 +46,13 @@ def _address(capsule: Any) -> tuple[int, bytes]:
     return pointer_of(capsule, name), name
 
 
-def _element_type(capsule: Any) -> _ElementType:
+def _element_type(capsule: object) -> _ElementType:
     """The element type inside a capsule, to be read or overwritten."""
     address, name = _address(capsule)
     return _ElementType.from_address(address + _DTYPE_OFFSET[name])
 
 
-def _is_read_only(capsule: Any) -> bool:
+def _is_read_only(capsule: object) -> bool:
     address, name = _address(capsule)
     if name != b"dltensor_versioned":
         return False
@@ -71,11 +71,11 @@ def export_array(array: Array, **options: Any) -> Any:
 class _Offer:
     """A capsule in the clothes of an array that offers it."""
 
-    def __init__(self, capsule: Any, device: tuple[int, int]) -> None:
+    def __init__(self, capsule: object, device: tuple[int, int]) -> None:
         self.capsule = capsule
         self.device = device
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, **options: object) -> Any:
         return self.capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -114,7 +114,7 @@ class _Writable:
         self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
 
 
-def _capsule_of(source: Any) -> Any:
+def _capsule_of(source: Array) -> Any:
     try:
         return source.__dlpack__(max_version=_VERSION)
     except TypeError:  # a producer older than the versioned protocol

@@ -16,7 +16,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar, Token
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from evergrad.io.storages import ELEMENT_TYPES, KIND_OF, UNTYPED
 from evergrad.nn.hooks import HookTables
 from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
 
 
 class Named(NamedTuple):
@@ -45,7 +48,7 @@ class Named(NamedTuple):
     trusted: bool = False
 
 
-def _called(function: Callable[..., Any]) -> Named:
+def _called(function: Callable[..., object]) -> Named:
     return Named(function, function)
 
 
@@ -88,7 +91,7 @@ WEIGHTS: dict[str, Named] = {
 def _lazy_maker(cls: Any) -> Callable[..., Any]:
     """Makes parameters that have no elements yet."""
 
-    def make(requires_grad: Any = True, device: Any = None, dtype: Any = None) -> Any:
+    def make(requires_grad: Any = True, device: DeviceLike = None, dtype: object = None) -> Any:
         return cls(requires_grad=requires_grad is True, dtype=dtype)
 
     return make

@@ -59,7 +59,7 @@ class Assembler:
 
     def __init__(
         self,
-        fetch: Callable[[Any], Any],
+        fetch: Callable[[Any], object],
         *,
         size: int,
         weights_only: bool,
@@ -98,7 +98,7 @@ class Assembler:
 
     # -- objects ----------------------------------------------------------------------------
 
-    def call(self, function: Any, args: Any) -> Any:
+    def call(self, function: object, args: object) -> Any:
         named = self._named.get(id(function))
         if named is None or named.make is None or type(args) is not tuple:
             raise UnsafeFileError(
@@ -121,7 +121,7 @@ class Assembler:
             )
         return self._made(named, args)
 
-    def _made(self, named: Named, args: tuple[Any, ...]) -> Any:
+    def _made(self, named: Named, args: tuple[object, ...]) -> Any:
         assert named.make is not None
         self._charge(*args)
         if named.trusted:
@@ -134,7 +134,7 @@ class Assembler:
             name = getattr(named.value, "__name__", named.value)
             raise FileFormatError(f"{name} refuses what the file gives it: {error}") from None
 
-    def build(self, instance: Any, state: Any) -> None:
+    def build(self, instance: object, state: object) -> None:
         # Each element type of NumPy has a class of its own, which pickles do not name.
         cls = np.dtype if isinstance(instance, np.dtype) else type(instance)
         named = self._named.get(id(cls))
@@ -170,17 +170,17 @@ class Assembler:
         else:
             raise FileFormatError(f"Can only append to lists, but got {type(target)}")
 
-    def insert(self, target: Any, items: list[Any]) -> None:
+    def insert(self, target: object, items: list[object]) -> None:
         if type(target) not in _DICTIONARIES and not self._is_trusted(type(target)):
             raise FileFormatError(f"Can only set items of dictionaries, but got {type(target)}")
         objects.insert(target, items)
 
-    def add(self, target: Any, items: list[Any]) -> None:
+    def add(self, target: object, items: list[object]) -> None:
         if type(target) is not set:
             raise FileFormatError(f"Can only add to sets, but got {type(target)}")
         target.update(objects.make_set(items))
 
-    def frozen(self, items: list[Any]) -> Any:
+    def frozen(self, items: list[object]) -> Any:
         return objects.make_frozenset(items)
 
     def _charge(self, *copied: Any) -> None:
@@ -192,7 +192,7 @@ class Assembler:
             )
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     return value.__qualname__ if isinstance(value, type) else f"a {type(value).__name__}"
 
 
@@ -228,7 +228,7 @@ def find_root(archive: Archive, name: str) -> str:
     raise FileFormatError(f"{name} is an archive, but not one that save() wrote.")
 
 
-def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
+def get_unsafe_globals_in_checkpoint(f: object) -> list[str]:
     """The classes and functions that a file names and would have to be granted."""
     with opened(f) as source:
         if source.read(0, min(source.size, len(LOCAL_SIGNATURE))) != LOCAL_SIGNATURE:
@@ -267,7 +267,7 @@ class Options:
     """What a call of ``load`` asked for, and what it means for a file of some size."""
 
     def __init__(
-        self, map_location: Any, weights_only: bool, encoding: str, file_size: int
+        self, map_location: object, weights_only: bool, encoding: str, file_size: int
     ) -> None:
         self.restore: Restore = restorer(map_location)
         self.weights_only = weights_only
@@ -339,7 +339,7 @@ def load(
     return result
 
 
-def _weights_only(weights_only: bool | None, pickle_module: Any) -> bool:
+def _weights_only(weights_only: bool | None, pickle_module: object) -> bool:
     if weights_only is None:
         weights_only = pickle_module is None
     if pickle_module is None:
@@ -388,7 +388,7 @@ class _ArchiveLoad:
             raise FileFormatError(f"Unknown endianness type: {found[:20]!r}")
         return found.decode()
 
-    def _fetch(self, identity: Any) -> Part:
+    def _fetch(self, identity: object) -> Part:
         """The storage that a pickle refers to, which is read when it is first met."""
         kind, key, location, numel = storage_identity(identity, 5)[:4]
         name = f"{self._root}data/{key}"

@@ -13,7 +13,7 @@ import re
 from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from evergrad.sparse.compressed import NAMES, is_by_row
 from evergrad.sparse.construct import check_pattern, sparse_compressed_tensor, sparse_coo_tensor
 from evergrad.sparse.invariants import check_coo
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike, Ints
+
 _ENCODINGS = ("latin1", "latin-1", "ascii", "utf-8", "utf8")
 _LARGEST_KEY = 1 << 64
 _MOST_IN_KEY = 1000
@@ -43,7 +46,7 @@ def refused(what: str) -> FileFormatError:
     return FileFormatError(f"the pickle makes {what}: the file is corrupted, or hostile.")
 
 
-def check_key(key: Any) -> None:
+def check_key(key: object) -> None:
     """Make sure that a dictionary can take a key, and quickly.
 
     The hash of a nested tuple visits every part, however often it is repeated, and integers of any
@@ -65,7 +68,7 @@ def check_key(key: Any) -> None:
             raise refused(f"a key of a {type(item).__name__}")
 
 
-def insert(target: Any, items: list[Any]) -> None:
+def insert(target: Any, items: list[object]) -> None:
     """Keys and values, in turns, into a dictionary."""
     if len(items) % 2:
         raise refused("a dictionary with a key that has no value")
@@ -74,11 +77,11 @@ def insert(target: Any, items: list[Any]) -> None:
         target[key] = value
 
 
-def make_set(items: Any = ()) -> set[Any]:
+def make_set(items: object = ()) -> set[Any]:
     return set(_members(items, "a set"))
 
 
-def make_frozenset(items: Any = ()) -> frozenset[Any]:
+def make_frozenset(items: object = ()) -> frozenset[Any]:
     return frozenset(_members(items, "a frozenset"))
 
 
@@ -90,19 +93,19 @@ def _members(items: Any, what: str) -> Any:
     return items
 
 
-def make_ordered_dict(items: Any = ()) -> OrderedDict[Any, Any]:
+def make_ordered_dict(items: object = ()) -> OrderedDict[Any, Any]:
     made: OrderedDict[Any, Any] = OrderedDict()
     _fill(made, items)
     return made
 
 
-def make_counter(items: Any = ()) -> Counter[Any]:
+def make_counter(items: object = ()) -> Counter[Any]:
     made: Counter[Any] = Counter()
     _fill(made, items)
     return made
 
 
-def make_defaultdict(factory: Any = None, items: Any = ()) -> defaultdict[Any, Any]:
+def make_defaultdict(factory: Any = None, items: object = ()) -> defaultdict[Any, Any]:
     if not any(factory is allowed for allowed in _FACTORIES):
         raise refused("a defaultdict of something else than plain containers and numbers")
     made: defaultdict[Any, Any] = defaultdict(factory)
@@ -132,14 +135,14 @@ def make_size(sizes: Any = ()) -> Size:
     return Size(sizes)
 
 
-def make_bytes(text: Any = "", encoding: Any = "latin1") -> bytes:
+def make_bytes(text: object = "", encoding: object = "latin1") -> bytes:
     """Bytes as protocol 2 writes them: text, and how it is encoded."""
     if type(text) is not str or type(encoding) is not str or encoding not in _ENCODINGS:
         raise refused("bytes of something else than text")
     return text.encode(encoding)
 
 
-def make_bytearray(data: Any = b"", encoding: Any = "latin1") -> bytearray:
+def make_bytearray(data: Any = b"", encoding: object = "latin1") -> bytearray:
     if type(data) in (bytes, bytearray):
         return bytearray(data)
     return bytearray(make_bytes(data, encoding))
@@ -151,7 +154,7 @@ def make_complex(real: Any = 0.0, imag: Any = 0.0) -> complex:
     return complex(real, imag)
 
 
-def make_slice(*args: Any) -> slice:
+def make_slice(*args: object) -> slice:
     return slice(*args)
 
 
@@ -159,17 +162,17 @@ def make_range(*args: Any) -> range:
     return range(*args)
 
 
-def make_namespace(*args: Any) -> Namespace:
+def make_namespace(*args: object) -> Namespace:
     _refuse_arguments(args, "a Namespace")
     return Namespace()
 
 
-def make_simple_namespace(*args: Any) -> SimpleNamespace:
+def make_simple_namespace(*args: object) -> SimpleNamespace:
     _refuse_arguments(args, "a SimpleNamespace")
     return SimpleNamespace()
 
 
-def _refuse_arguments(args: tuple[Any, ...], what: str) -> None:
+def _refuse_arguments(args: tuple[object, ...], what: str) -> None:
     if args:
         raise refused(f"{what} with arguments")
 
@@ -196,7 +199,7 @@ def time_maker(kind: Any) -> Any:
 # -- NumPy --------------------------------------------------------------------------------------
 
 
-def make_numpy_dtype(name: Any, align: Any = False, copy: Any = False) -> np.dtype[Any]:
+def make_numpy_dtype(name: object, align: object = False, copy: object = False) -> np.dtype[Any]:
     if type(name) is not str or not _NUMPY_TYPE.fullmatch(name):
         raise refused("an element type of NumPy that has no simple name")
     return np.dtype(name)
@@ -209,7 +212,7 @@ def set_numpy_dtype(made: np.dtype[Any], state: Any) -> None:
         raise refused("an element type of NumPy with fields, or in the other byte order")
 
 
-def make_numpy_scalar(dtype: Any, data: Any = b"") -> Any:
+def make_numpy_scalar(dtype: DtypeLike, data: object = b"") -> Any:
     if type(data) is str:  # bytes that Python 2 wrote
         data = make_bytes(data)
     if not isinstance(dtype, np.dtype) or type(data) is not bytes or len(data) != dtype.itemsize:
@@ -217,7 +220,7 @@ def make_numpy_scalar(dtype: Any, data: Any = b"") -> Any:
     return np.frombuffer(data, _plain(dtype))[0]
 
 
-def make_numpy_array(cls: Any, shape: Any, kind: Any) -> np.ndarray[Any, Any]:
+def make_numpy_array(cls: object, shape: object, kind: object) -> np.ndarray[Any, Any]:
     """An array without elements, as ``BUILD`` expects it."""
     if cls is not np.ndarray or type(shape) is not tuple or shape != (0,):
         raise refused("an array of NumPy with elements that are not there")
@@ -237,7 +240,9 @@ def set_numpy_array(made: np.ndarray[Any, Any], state: Any) -> None:
     made.__setstate__(state)
 
 
-def make_array_from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray[Any, Any]:
+def make_array_from_buffer(
+    data: Any, dtype: object, shape: Any, order: Any
+) -> np.ndarray[Any, Any]:
     """An array as protocol 5 writes it."""
     if type(data) not in (bytes, bytearray):
         raise refused("an array of NumPy of something else than bytes")
@@ -255,7 +260,7 @@ def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
 _LAYOUTS = ("strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
 
 
-def tensor(part: Any, offset: Any, size: Any, stride: Any) -> Tensor:
+def tensor(part: object, offset: object, size: object, stride: Ints) -> Tensor:
     """A tensor on a part of a storage."""
     if not isinstance(part, Part):
         raise FileFormatError("a tensor has no storage: the file is corrupted.")
@@ -263,16 +268,16 @@ def tensor(part: Any, offset: Any, size: Any, stride: Any) -> Tensor:
 
 
 def tensor_v2(
-    part: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any,
-    metadata: Any = None,
+    part: object, offset: object, size: object, stride: Ints, requires_grad: object, hooks: object,
+    metadata: object = None,
 ) -> Tensor:  # fmt: skip
     """The same with what else there is to say of it."""
     return _finished(tensor(part, offset, size, stride), requires_grad, metadata)
 
 
 def tensor_v3(
-    part: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any, type: Any,
-    metadata: Any = None,
+    part: object, offset: object, size: object, stride: Ints, requires_grad: object, hooks: object,
+    type: object, metadata: object = None,
 ) -> Tensor:  # fmt: skip
     """The same on a storage that does not know the type of its elements."""
     if not isinstance(part, Part):
@@ -284,7 +289,7 @@ def tensor_v3(
     return _finished(part.tensor(type, offset, size, stride), requires_grad, metadata)
 
 
-def _finished(made: Tensor, requires_grad: Any, metadata: Any) -> Tensor:
+def _finished(made: Tensor, requires_grad: object, metadata: object) -> Tensor:
     if isinstance(metadata, dict) and metadata:
         if metadata.get("conj"):
             made = made.conj()
@@ -293,7 +298,7 @@ def _finished(made: Tensor, requires_grad: Any, metadata: Any) -> Tensor:
     return _asking(made, requires_grad)
 
 
-def _asking(made: Tensor, requires_grad: Any) -> Tensor:
+def _asking(made: Tensor, requires_grad: object) -> Tensor:
     if type(requires_grad) is not bool:
         raise FileFormatError("a tensor may or may not ask for a gradient: the file is corrupted.")
     if requires_grad and not (made.is_floating_point() or made.is_complex()):
@@ -303,21 +308,23 @@ def _asking(made: Tensor, requires_grad: Any) -> Tensor:
     return made.requires_grad_(requires_grad)
 
 
-def parameter(data: Any = None, requires_grad: Any = True, hooks: Any = None) -> Parameter:
+def parameter(data: object = None, requires_grad: object = True, hooks: object = None) -> Parameter:
     """A parameter of a module."""
     if not isinstance(data, Tensor):
         raise FileFormatError("a parameter has no tensor: the file is corrupted.")
     return _asking(Parameter(data, requires_grad=False), requires_grad)  # type: ignore[return-value]
 
 
-def parameter_with_state(data: Any, requires_grad: Any, hooks: Any, state: Any) -> Parameter:
+def parameter_with_state(
+    data: object, requires_grad: object, hooks: object, state: object
+) -> Parameter:
     """A parameter that carries attributes."""
     made = parameter(data, requires_grad)
     set_attributes(made, state)
     return made
 
 
-def from_type(function: Any, cls: Any, args: Any, state: Any) -> Tensor:
+def from_type(function: Any, cls: object, args: Any, state: object) -> Tensor:
     """A tensor of a subclass, or one that carries attributes."""
     if not any(function is own for own in (tensor, tensor_v2, tensor_v3, parameter)):
         raise FileFormatError("a tensor is made by something else: the file is corrupted.")
@@ -332,7 +339,7 @@ def from_type(function: Any, cls: Any, args: Any, state: Any) -> Tensor:
     return made
 
 
-def _buffer(data: Tensor, state: dict[Any, Any]) -> Buffer:
+def _buffer(data: Tensor, state: dict[object, object]) -> Buffer:
     """A buffer, which PyTorch tells from other tensors by its attributes."""
     made = Buffer(data, persistent=state.get("persistent") is True)
     own = {key: value for key, value in state.items() if key not in ("_is_buffer", "persistent")}
@@ -340,7 +347,7 @@ def _buffer(data: Tensor, state: dict[Any, Any]) -> Buffer:
     return made
 
 
-def set_attributes(instance: Any, state: Any) -> None:
+def set_attributes(instance: object, state: object) -> None:
     """Give an object the attributes a file tells of, none of which may hide what its class has."""
     if isinstance(state, tuple) and len(state) == 2 and not state[1]:
         state = state[0]
@@ -373,7 +380,7 @@ def set_state(instance: Any, state: Any) -> None:
         instance.__dict__.update(state)
 
 
-def set_own_state(instance: Any, state: Any) -> None:
+def set_own_state(instance: object, state: object) -> None:
     """Give a layer or an optimizer its state, without PyTorch's tables of hooks."""
     if type(state) is not dict or not all(type(key) is str for key in state):
         raise FileFormatError("the state of a layer is no dictionary: the file is corrupted.")
@@ -381,7 +388,7 @@ def set_own_state(instance: Any, state: Any) -> None:
     set_state(instance, own)
 
 
-def set_hook_tables(instance: HookTables, state: Any) -> None:
+def set_hook_tables(instance: HookTables, state: object) -> None:
     """Give a layer's tables of hooks their entries, which are functions the file may name."""
     tables = state[1] if type(state) is tuple and len(state) == 2 else None
     if type(tables) is not dict or not all(type(table) is dict for table in tables.values()):
@@ -390,7 +397,7 @@ def set_hook_tables(instance: HookTables, state: Any) -> None:
         setattr(instance, name, tables[name])
 
 
-def layout_named(name: Any) -> layout:
+def layout_named(name: object) -> layout:
     """One of PyTorch's words for how elements are stored."""
     word = name.rpartition(".")[2] if type(name) is str else ""
     found = getattr(evergrad, word, None) if word in _LAYOUTS else None
@@ -440,7 +447,7 @@ class SparseMaker:
         self._made.append(made)
         return made
 
-    def _charge(self, data: tuple[Any, ...]) -> None:
+    def _charge(self, data: tuple[object, ...]) -> None:
         self._budget -= sum(part.nbytes for part in data if isinstance(part, Tensor))
         if self._budget < 0:
             raise FileFormatError("sparse tensors are larger than the file: it is corrupted.")
@@ -458,21 +465,23 @@ class SparseMaker:
                 raise _refused(error) from None
 
 
-def _coo(indices: Any, values: Any, size: Any, coalesced: Any = None) -> Tensor:
+def _coo(indices: object, values: object, size: object, coalesced: object = None) -> Tensor:
     _require_tensors(indices, values)
     return sparse_coo_tensor(
         indices, values, make_size(size), is_coalesced=coalesced is True, check_invariants=False
     )
 
 
-def _compressed(kind: layout, pointers: Any, plain: Any, values: Any, size: Any) -> Tensor:
+def _compressed(
+    kind: layout, pointers: Tensor, plain: Tensor, values: Tensor, size: object
+) -> Tensor:
     _require_tensors(pointers, plain, values)
     return sparse_compressed_tensor(
         pointers, plain, values, make_size(size), layout=kind, check_invariants=False
     )
 
 
-def _require_tensors(*parts: Any) -> None:
+def _require_tensors(*parts: object) -> None:
     if not all(type(part) is Tensor for part in parts):
         raise FileFormatError("a sparse tensor has parts that are none: the file is corrupted.")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError, TensorSpec, deserialize, serialize, serialize_file
@@ -22,6 +22,9 @@ from evergrad.errors import FileFormatError
 from evergrad.io.archive import Source
 from evergrad.io.storages import ELEMENT_TYPES, FileStorage, StorageKind, restorer
 from evergrad.utils.atomic_file import replacing
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
 
 __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 
@@ -108,7 +111,7 @@ def _specs(arrays: dict[str, Array]) -> dict[str, TensorSpec]:
 # -- reading ------------------------------------------------------------------------------------
 
 
-def load_file(filename: str | os.PathLike[str], device: Any = "cpu") -> dict[str, Tensor]:
+def load_file(filename: str | os.PathLike[str], device: DeviceLike = "cpu") -> dict[str, Tensor]:
     """All tensors of a file, none of which is read before it is used."""
     with safe_open(filename, device=device) as file:
         return file.get_tensors()
@@ -165,7 +168,10 @@ class safe_open:  # noqa: N801 - the package's spelling
     """
 
     def __init__(
-        self, filename: str | os.PathLike[str], framework: str = "evergrad", device: Any = "cpu"
+        self,
+        filename: str | os.PathLike[str],
+        framework: str = "evergrad",
+        device: DeviceLike = "cpu",
     ) -> None:
         restorer(device)(None, "cpu")
         with open(filename, "rb") as file:

@@ -202,7 +202,7 @@ def _packed_steps(array: Array) -> Shape:
 _WAYS_TO_REDUCE = (Tensor.__reduce_ex__, Parameter.__reduce_ex__)
 
 
-def pickled(obj: Any, protocol: int, *, legacy: bool) -> tuple[bytes, Regions]:
+def pickled(obj: object, protocol: int, *, legacy: bool) -> tuple[bytes, Regions]:
     """An object as a pickle, and the regions of storages it refers to."""
     regions = Regions()
     _Surveyor(regions, protocol).dump(obj)
@@ -211,7 +211,7 @@ def pickled(obj: Any, protocol: int, *, legacy: bool) -> tuple[bytes, Regions]:
     return file.getvalue(), regions
 
 
-def _is_written_here(obj: Any) -> bool:
+def _is_written_here(obj: object) -> bool:
     """Whether a tensor is written as PyTorch does, not as its class asks for."""
     if not isinstance(obj, Tensor):
         return False
@@ -249,7 +249,7 @@ class _Writer(pickle._Pickler):
         self._legacy = legacy
         self._is_old = protocol < 3  # has no instruction for bytes
 
-    def persistent_id(self, obj: Any) -> Any:
+    def persistent_id(self, obj: object) -> Any:
         if not isinstance(obj, Region):
             return None
         identity = ("storage", obj.kind, obj.key, "cpu", obj.numel)
@@ -287,7 +287,7 @@ class _Writer(pickle._Pickler):
             return function, args
         return objects.from_type, (function, type(tensor), args, state)
 
-    def _reduced_elements(self, tensor: Tensor, hooks: Any) -> tuple[Any, tuple[Any, ...]]:
+    def _reduced_elements(self, tensor: Tensor, hooks: object) -> tuple[Any, tuple[Any, ...]]:
         if _is_sparse(tensor):
             return SparseMaker.make, (tensor.layout, parts_of(tensor))
         place = self._regions.place(tensor)
@@ -295,7 +295,7 @@ class _Writer(pickle._Pickler):
         flag = tensor.requires_grad
         return objects.tensor_v2, (place.region, place.offset, shape, place.strides, flag, hooks)
 
-    def save_global(self, obj: Any, name: str | None = None) -> None:
+    def save_global(self, obj: object, name: str | None = None) -> None:
         """Write a reference by name, which nobody looks up now."""
         path = TORCH_NAMES.get(id(obj))
         if path is None:
@@ -356,9 +356,9 @@ DEFAULT_PROTOCOL = 2
 
 
 def save(
-    obj: Any,
+    obj: object,
     f: Any,
-    pickle_module: Any = pickle,
+    pickle_module: object = pickle,
     pickle_protocol: int = DEFAULT_PROTOCOL,
     _use_new_zipfile_serialization: bool = True,
     _disable_byteorder_record: bool = False,

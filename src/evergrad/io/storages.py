@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -26,6 +26,9 @@ from evergrad.core.views import View
 from evergrad.errors import FileFormatError
 from evergrad.io.archive import Source
 from evergrad.ops.surface.storages import TypedStorage, UntypedStorage
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Ints
 
 
 class ElementType(NamedTuple):
@@ -201,7 +204,7 @@ class Part(TypedStorage):
         """Some of these elements."""
         return Part(self._of, self._element, numel, self._first + first)
 
-    def typed_tensor(self, offset: Any, size: Any, stride: Any) -> Tensor:
+    def typed_tensor(self, offset: object, size: object, stride: Ints) -> Tensor:
         """A tensor of elements of the storage's own type."""
         return self.tensor(self._element, offset, size, stride)
 
@@ -222,7 +225,7 @@ def swap_bytes(raw: Array, element: ElementType) -> None:
     words[...] = words[:, ::-1].copy()
 
 
-def storage_identity(identity: Any, length: int) -> tuple[StorageKind, str, str, int, Any]:
+def storage_identity(identity: object, length: int) -> tuple[StorageKind, str, str, int, Any]:
     """What a pickle tells of a storage: its kind, its key, where it was, its size, its part."""
     if type(identity) is not tuple or len(identity) != length:
         raise FileFormatError("a storage has no identity: the file is corrupted.")
@@ -233,17 +236,17 @@ def storage_identity(identity: Any, length: int) -> tuple[StorageKind, str, str,
     return kind, key, location, numel, part[0] if part else None
 
 
-def _text(item: Any) -> Any:
+def _text(item: object) -> Any:
     """Text that Python 2 wrote as bytes, as text."""
     return item.decode("ascii", "replace") if type(item) is bytes else item
 
 
-def is_count(value: Any) -> bool:
+def is_count(value: object) -> bool:
     """Whether a value from a file is a number of things that can be."""
     return type(value) is int and 0 <= value < _MOST_BYTES
 
 
-def _checked_layout(size: Any, stride: Any, element: ElementType) -> tuple[Shape, Shape]:
+def _checked_layout(size: object, stride: Ints, element: ElementType) -> tuple[Shape, Shape]:
     if not isinstance(size, tuple) or not isinstance(stride, tuple) or len(size) != len(stride):
         raise FileFormatError("the size of a tensor is not a tuple: the file is corrupted.")
     if len(size) > _MOST_DIMENSIONS or not all(map(is_count, (*size, *stride))):
@@ -284,7 +287,7 @@ def _is_dense(size: Shape, stride: Shape) -> bool:
     return True
 
 
-def _shown(numbers: tuple[Any, ...]) -> str:
+def _shown(numbers: tuple[object, ...]) -> str:
     listed = ", ".join(str(n) if is_count(n) else "?" for n in numbers[:8])
     return f"[{listed}{', ...' if len(numbers) > 8 else ''}]"
 
@@ -295,7 +298,7 @@ Restore = Callable[[Storage | None, str], None]
 _ACCELERATORS = ("cuda", "xpu", "mps", "hpu", "xla", "mtia", "npu")
 
 
-def restorer(map_location: Any) -> Restore:
+def restorer(map_location: object) -> Restore:
     """A function that raises unless a storage from that place may be put on the CPU."""
     if map_location is None:
         return lambda storage, place: _require_cpu(place)
@@ -312,7 +315,7 @@ def restorer(map_location: Any) -> Restore:
     return lambda storage, place: _ask(map_location, storage, place)
 
 
-def _ask(function: Callable[..., Any], storage: Storage | None, place: str) -> None:
+def _ask(function: Callable[..., object], storage: Storage | None, place: str) -> None:
     if storage is None:
         _require_cpu(place)
         return
@@ -326,7 +329,7 @@ def _ask(function: Callable[..., Any], storage: Storage | None, place: str) -> N
         )
 
 
-def _require_cpu(place: Any) -> None:
+def _require_cpu(place: object) -> None:
     kind = str(place).partition(":")[0]
     if kind == "cpu":
         return

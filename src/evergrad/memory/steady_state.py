@@ -22,7 +22,7 @@ class Steady:
     ...         steps.step()
     """
 
-    def __init__(self, items: Iterable[Any] | None = None, *, warmup: int = 1) -> None:
+    def __init__(self, items: Iterable[object] | None = None, *, warmup: int = 1) -> None:
         if warmup < 1:
             raise ValueError(f"warmup={warmup}: the first step has none before it to compare with")
         self._items = items
@@ -99,7 +99,7 @@ def _changes(before: Holdings, after: Holdings) -> list[tuple[int, int, Origin, 
     return sorted(changes, key=lambda change: -abs(change[0]))
 
 
-def steady(items: Iterable[Any] | None = None, *, warmup: int = 1) -> Steady:
+def steady(items: Iterable[object] | None = None, *, warmup: int = 1) -> Steady:
     """Raise :class:`~evergrad.errors.SteadyStateError` when a step leaves memory behind.
 
     ``with memory.steady() as steady:`` and ``steady.step()`` at the end of each step, or ``for

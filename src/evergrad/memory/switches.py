@@ -30,7 +30,7 @@ class _Limit:
             storage.nbytes = 0  # its destructor subtracts nothing
             raise self._error(wanted, str(storage.type))
 
-    def freed(self, storage: Any) -> None:
+    def freed(self, storage: object) -> None:
         pass
 
     def held(self, nbytes: int) -> None:

@@ -13,11 +13,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import evergrad as eg
 from evergrad.models.model import evaluating, nearest, require
 from evergrad.nn import functional as F
+
+if TYPE_CHECKING:
+    from evergrad.core.rng.default_generator import Generator
 
 Labels = eg.Tensor | Sequence[int]
 
@@ -37,7 +40,11 @@ class Process(ABC):
 
     @abstractmethod
     def loss(
-        self, model: Any, images: eg.Tensor, labels: eg.Tensor, generator: Any = None
+        self,
+        model: object,
+        images: eg.Tensor,
+        labels: eg.Tensor,
+        generator: Generator | None = None,
     ) -> eg.Tensor:
         """The mean squared error of what the model predicts at random times."""
 
@@ -51,11 +58,17 @@ class Process(ABC):
 
     @abstractmethod
     def move(
-        self, x: eg.Tensor, predicted: eg.Tensor, time: Any, next: Any, sampler: str, generator: Any
+        self,
+        x: eg.Tensor,
+        predicted: eg.Tensor,
+        time: Any,
+        next: Any,
+        sampler: str,
+        generator: object,
     ) -> eg.Tensor:
         """Pictures at the next time."""
 
-    def hide(self, model: Any, labels: eg.Tensor, generator: Any) -> eg.Tensor:  # (B)
+    def hide(self, model: Any, labels: eg.Tensor, generator: Generator | None) -> eg.Tensor:  # (B)
         """Labels of which some are ``no_class``."""
         if self.unlabelled == 0:
             return labels

@@ -11,13 +11,16 @@ as a new beginning; an LSTM goes on with its state.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import evergrad as eg
 from evergrad import memory
 from evergrad.models.model import evaluating, require
+
+if TYPE_CHECKING:
+    from evergrad.core.rng.default_generator import Generator
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -65,7 +68,7 @@ class Decoder:
             return read(eg.tensor([tokens]))[0, -1]
 
     @classmethod
-    def kept_bytes(cls, model: Any, compiled: bool = True) -> int:
+    def kept_bytes(cls, model: object, compiled: bool = True) -> int:
         """Bytes that a decoder of the model keeps between two texts: its cache, and the arena of
         the program that reads one token. Nothing is read."""
         before = memory.stats()["live"]
@@ -98,7 +101,7 @@ def generate(
 
 def _draw(
     decoder: Decoder, tokens: list[int], length: int, temperature: float, top_k: int | None,
-    top_p: float | None, generator: Any,
+    top_p: float | None, generator: Generator | None,
 ) -> Iterator[int]:  # fmt: skip
     scores = None
     token = -1

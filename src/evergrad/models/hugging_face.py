@@ -302,6 +302,6 @@ def _read_json(path: Path) -> Any:
         raise ValueError(f"{path} cannot be read: {error}.\n  fix: get the file again.") from error
 
 
-def _write_json(path: Path, value: Any) -> None:
+def _write_json(path: Path, value: object) -> None:
     with replacing(path) as file:
         file.write(json.dumps(value, indent=2).encode())

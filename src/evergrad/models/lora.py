@@ -284,7 +284,7 @@ def _require_fits(adapter: Adapter, expected: Mapping[str, Sequence[Any]]) -> No
         )
 
 
-def _is_linear(module: Any) -> bool:
+def _is_linear(module: object) -> bool:
     return isinstance(module, nn.Linear)
 
 

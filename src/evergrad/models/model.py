@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import evergrad as eg
 from evergrad import nn
@@ -17,12 +17,12 @@ class Model(nn.Module):
 
     config_type: ClassVar[type]
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: object) -> None:
         super().__init__()
         self.config = config
 
     @classmethod
-    def from_config(cls, options: Mapping[str, Any]) -> Self:
+    def from_config(cls, options: Mapping[str, object]) -> Self:
         """A model with new weights from options by name, as a configuration file holds them."""
         known = [field.name for field in dataclasses.fields(cls.config_type)]
         for name in options:
@@ -57,24 +57,24 @@ def require(holds: bool, problem: str, fix: str) -> None:
         raise ValueError(f"{problem}.\n  fix: {fix}.")
 
 
-def require_positive(config: Any, *names: str) -> None:
+def require_positive(config: object, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         require(value >= 1, f"{name} is {value}", f"give {name} a whole number of at least 1")
 
 
-def require_probability(config: Any, name: str) -> None:
+def require_probability(config: object, name: str) -> None:
     value = getattr(config, name)
     require(0 <= value < 1, f"{name} is {value}", f"choose {name} from 0 up to, not including, 1")
 
 
-def require_choice(config: Any, name: str, choices: Collection[Any]) -> None:
+def require_choice(config: object, name: str, choices: Collection[object]) -> None:
     value = getattr(config, name)
     known = " or ".join(repr(choice) for choice in choices)
     require(value in choices, f"{name} is {value!r}", f"{name} may be {known}")
 
 
-def require_divides(config: Any, part: str, whole: str) -> None:
+def require_divides(config: object, part: str, whole: str) -> None:
     """Such as the heads of an attention, among which its width is shared out evenly."""
     count, total = getattr(config, part), getattr(config, whole)
     below, above = total // count * count, -(-total // count) * count

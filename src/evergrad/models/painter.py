@@ -11,7 +11,7 @@ once by packing 2 by 2 latents into one. The transformer learns the straight lin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import evergrad as eg
 from evergrad import nn
@@ -19,6 +19,9 @@ from evergrad.models.attention import FeedForward, SelfAttention
 from evergrad.models.flux import Flux, FluxConfig, picture_places
 from evergrad.models.model import Model, evaluating, require, require_divides, require_positive
 from evergrad.nn import functional as F
+
+if TYPE_CHECKING:
+    from evergrad.core.rng.default_generator import Generator
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,11 @@ class Painter(Model):
         return self.transformer(x, features, pooled, time, places, text_ids, guidance)
 
     def losses(
-        self, pictures: eg.Tensor, words: eg.Tensor, generator: Any = None, unlabelled: float = 0.1
+        self,
+        pictures: eg.Tensor,
+        words: eg.Tensor,
+        generator: Generator | None = None,
+        unlabelled: float = 0.1,
     ) -> tuple[eg.Tensor, eg.Tensor]:  # (B, 3, size, size) from -1 to 1, (B, L)
         """The errors of reconstructed pictures, and of velocities at random times."""
         z = self.autoencoder.encoder(pictures)
@@ -176,7 +183,11 @@ class Painter(Model):
         return rebuilt, F.mse_loss(found, noise - x)
 
     def paint(
-        self, words: eg.Tensor, steps: int = 20, guidance: float = 3.0, generator: Any = None
+        self,
+        words: eg.Tensor,
+        steps: int = 20,
+        guidance: float = 3.0,
+        generator: Generator | None = None,
     ) -> eg.Tensor:  # (B, L) -> (B, 3, size, size)
         """Pictures of captions: from noise along the velocities, in equal steps."""
         require(steps >= 1, f"steps is {steps}", "take at least one")

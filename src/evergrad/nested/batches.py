@@ -20,7 +20,7 @@ from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.convert import as_tensor
 
 
-def collate(batch: Sequence[Any], *, multiple: int = 1, fill: Any = 0) -> Any:
+def collate(batch: Sequence[object], *, multiple: int = 1, fill: object = 0) -> Any:
     """Examples of different lengths as a batch: the ``collate_fn`` of a ``DataLoader``.
 
     Examples are tensors that agree in all but the first dimension, or tuples, lists or dicts of
@@ -60,7 +60,7 @@ class _Collation:
             return as_tensor(np.stack([t.numpy() for t in tensors]))
         return self.nested(tensors, fill)
 
-    def nested(self, examples: list[Tensor], fill: Any) -> NestedTensor:
+    def nested(self, examples: list[Tensor], fill: object) -> NestedTensor:
         lengths = tuple(int(e.shape[0]) for e in examples)
         offsets = self.offsets.get(lengths)
         if offsets is None:

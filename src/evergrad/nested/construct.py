@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,10 +23,13 @@ from evergrad.ops.surface.convert import as_tensor
 from evergrad.ops.surface.public import write_out
 from evergrad.sparse.pattern import Patterned
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike, Ints
+
 
 def nested_tensor(
-    tensor_list: Any, *, dtype: Any = None, layout: Layout | None = None, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
+    tensor_list: object, *, dtype: DtypeLike = None, layout: Layout | None = None,
+    device: DeviceLike = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Examples of different lengths as one tensor, which is a copy of them and a leaf.
 
@@ -54,7 +57,7 @@ def nested_tensor(
 
 
 def as_nested_tensor(
-    ts: Any, dtype: Any = None, device: Any = None, layout: Layout | None = None
+    ts: object, dtype: DtypeLike = None, device: DeviceLike = None, layout: Layout | None = None
 ) -> Tensor:
     """Examples of different lengths, or a dense tensor of equal ones, as one ragged tensor with
     their history.
@@ -87,7 +90,7 @@ def as_nested_tensor(
     return of_examples(_common(examples))
 
 
-def _converted(tensor: Tensor, dtype: Any) -> Tensor:
+def _converted(tensor: Tensor, dtype: DtypeLike) -> Tensor:
     return tensor if dtype is None else cast(tensor, as_dtype(dtype))
 
 
@@ -171,7 +174,10 @@ def _check_offsets(offsets: Tensor, lengths: Tensor | None, extent: int) -> None
 
 
 def to_padded_tensor(
-    input: Any, padding: float, output_size: Any = None, out: Tensor | None = None
+    input: object,
+    padding: float,
+    output_size: Ints | Sequence[int | None] | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """A dense tensor as large as the largest example, the others filled up with ``padding``.
 

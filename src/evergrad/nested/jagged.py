@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.ops.rows.movement.views import movedim
 from evergrad.ops.surface.convert import adopt
 from evergrad.sparse.pattern import Patterned
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike, MemoryFormatLike
 
 _apply_row: ExtensionPoint[..., Any] = ExtensionPoint("jagged_row")
 
@@ -63,10 +66,10 @@ class NestedTensor(Patterned):
             )
         return cotangent.live_elements()
 
-    def bind_row(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def bind_row(self, op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
         return _apply_row(op, args, attrs)
 
-    def filled(self, value: Any, dtype: dtype) -> Tensor:
+    def filled(self, value: object, dtype: dtype) -> Tensor:
         return self.rebuilt(full(self._elements.shape, value, dtype=dtype))
 
     def mapped(self, name: str, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -95,7 +98,7 @@ class NestedTensor(Patterned):
         """Where the elements of each example stand."""
         return Cells(self._offsets, self._lengths)
 
-    def is_contiguous(self, memory_format: Any = None) -> bool:
+    def is_contiguous(self, memory_format: MemoryFormatLike = None) -> bool:
         return self._lengths is None and self._elements.is_contiguous()
 
     def stride(self, dim: int | None = None) -> Any:
@@ -132,7 +135,7 @@ class NestedTensor(Patterned):
             return self._last_dimension_at(items)
         raise no_form("index", self)
 
-    def _last_dimension_at(self, items: tuple[Any, ...]) -> Tensor:
+    def _last_dimension_at(self, items: tuple[object, ...]) -> Tensor:
         """``x[..., i]`` and the same with whole slices in front."""
         whole = items[:-1] == (Ellipsis,) or items[:-1] == (slice(None),) * (self.ndim - 1)
         if not whole or self._ragged_dim == self.ndim - 1:
@@ -158,7 +161,7 @@ class NestedTensor(Patterned):
         padded = bind(INDEX_COPY, target, values, *rows, start=0, wrap=False)
         return movedim(padded, 1, self._ragged_dim)
 
-    def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
+    def to_dense(self, dtype: DtypeLike = None, *, masked_grad: bool | None = None) -> Tensor:
         """A nested tensor has no dense form of its own shape."""
         raise RuntimeError(
             "a nested tensor has no dense form of its shape; to_padded_tensor(padding) makes one "
@@ -218,7 +221,7 @@ class NestedTensor(Patterned):
             words.append("requires_grad=True")
         return f"NestedTensor({', '.join(words)}, contiguous={self.is_contiguous()})"
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         args = (self._elements, self._offsets, self._lengths, self._ragged_dim)
         return _rebuilt, (*args, self.requires_grad)
 

@@ -29,7 +29,7 @@ _ON_VALUES = ("cast", "clone", "where", "conj", "real", "imag", "complex")
 
 
 @provides("jagged_row")
-def apply_row(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def apply_row(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
     """Apply a row to arguments of which at least one is ragged."""
     if op.family == "elementwise" or op.name in _ON_VALUES:
         return _elementwise(op, args, attrs)
@@ -41,14 +41,14 @@ def apply_row(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     return row(op, args, attrs)
 
 
-def _first_ragged(args: Sequence[Any]) -> NestedTensor:
+def _first_ragged(args: Sequence[object]) -> NestedTensor:
     return next(a for a in args if isinstance(a, NestedTensor))
 
 
 # -- element by element -------------------------------------------------------------------------
 
 
-def _elementwise(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _elementwise(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
     like = _first_ragged(args)
     rank = max(a.ndim for a in args if isinstance(a, NestedTensor))
     for other in args:
@@ -67,7 +67,7 @@ def _check_common(name: str, a: NestedTensor, b: NestedTensor) -> None:
         )
 
 
-def _beside_values(name: str, operand: Any, like: NestedTensor, rank: int) -> Any:
+def _beside_values(name: str, operand: object, like: NestedTensor, rank: int) -> Any:
     """An operand as it stands beside the values."""
     if isinstance(operand, NestedTensor):
         return operand.live_elements()
@@ -105,7 +105,7 @@ def _spread(name: str, dense: Tensor, like: NestedTensor) -> Tensor:
 # -- products -----------------------------------------------------------------------------------
 
 
-def _linear(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _linear(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
     x, weight = args
     if not isinstance(x, NestedTensor) or x._ragged_dim == x.ndim - 1:
         raise no_form(op.name, _first_ragged(args))
@@ -172,14 +172,14 @@ def covered_values(x: NestedTensor) -> Tensor:
     return x.live_elements().index_select(x._ragged_dim - 1, adopt(x.cells().number))
 
 
-def _fold_all(op: Op, x: NestedTensor, options: tuple[Any, ...], keepdim: bool) -> Tensor:
+def _fold_all(op: Op, x: NestedTensor, options: tuple[object, ...], keepdim: bool) -> Tensor:
     values = covered_values(x)
     folded: Tensor = bind(op, values, *options, dims=tuple(range(values.ndim)), keepdim=False)
     return folded.reshape((1,) * x.ndim) if keepdim else folded
 
 
 def _fold_values(
-    op: Op, x: NestedTensor, options: tuple[Any, ...], dims: Shape, keepdim: bool
+    op: Op, x: NestedTensor, options: tuple[object, ...], dims: Shape, keepdim: bool
 ) -> NestedTensor:
     inner = tuple(d - 1 for d in dims)
     folded = bind(op, x.live_elements(), *options, dims=inner, keepdim=keepdim)
@@ -187,7 +187,7 @@ def _fold_values(
     return jagged_tensor(folded, x._offsets, x._lengths, x._ragged_dim - before)
 
 
-def _fold_examples(op: Op, x: NestedTensor, options: tuple[Any, ...], keepdim: bool) -> Tensor:
+def _fold_examples(op: Op, x: NestedTensor, options: tuple[object, ...], keepdim: bool) -> Tensor:
     """One place for each example: sums by the example's number, others example by example."""
     dim = x._ragged_dim
     if op.name not in ("sum", "mean"):

@@ -14,7 +14,7 @@ from evergrad.ops.composite.classification_losses import cross_entropy
 
 @provides("ragged_cross_entropy")
 def entropy_of_values(
-    input: Any, target: Any, weight: Tensor | None, size_average: bool | None, ignore_index: int,
+    input: Any, target: object, weight: Tensor | None, size_average: bool | None, ignore_index: int,
     reduce: bool | None, reduction: str, label_smoothing: float,
 ) -> Tensor:  # fmt: skip
     """The cross-entropy of all values, whose last dimension has the classes."""

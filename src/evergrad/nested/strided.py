@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from evergrad.core.bind import bind
 from evergrad.core.compound import CompoundType, no_form, without_array
@@ -22,6 +22,9 @@ from evergrad.ops.rows.creation.constants import full
 from evergrad.ops.rows.movement.joining import cat, stack
 from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.sparse.pattern import Patterned
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike, MemoryFormatLike
 
 _ON_VALUES = ("cast", "clone")
 _ON_EXAMPLES = ("permute", "matmul", "linear", "softmax", "log_softmax", "sum", "mean")
@@ -52,10 +55,10 @@ class StridedNestedTensor(Patterned):
             raise RuntimeError("the gradient of a nested tensor must be one of the same shapes")
         return cotangent.live_elements()
 
-    def filled(self, value: Any, dtype: dtype) -> Tensor:
+    def filled(self, value: object, dtype: dtype) -> Tensor:
         return self.rebuilt(full(self._elements.shape, value, dtype=dtype))
 
-    def bind_row(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def bind_row(self, op: Op, args: tuple[object, ...], attrs: dict[str, Any]) -> Any:
         if op.family == "elementwise" or op.name in _ON_VALUES:
             return self._elementwise(op, args, attrs)
         if op.name not in _ON_EXAMPLES:
@@ -69,13 +72,13 @@ class StridedNestedTensor(Patterned):
         found = [bind(op, *row, **inner) for row in zip(*columns, strict=True)]
         return of_examples(found)
 
-    def _elementwise(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def _elementwise(self, op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
         width = self._type.shape[-1]
         rows = any(isinstance(a, Tensor) and a._type.shape == (width,) for a in args)
         values = [self._beside(op.name, a, rows) for a in args]
         return self.with_elements(bind(op, *values, **attrs).reshape(-1))
 
-    def _beside(self, name: str, operand: Any, as_rows: bool) -> Any:
+    def _beside(self, name: str, operand: object, as_rows: bool) -> Any:
         """An operand as it stands beside the buffer: a number, a nested tensor of the same shapes,
         or a vector along the last dimension, if all examples have the same one."""
         if isinstance(operand, StridedNestedTensor):
@@ -113,7 +116,7 @@ class StridedNestedTensor(Patterned):
             raise RuntimeError(f"Given dimension {dim} is irregular and does not have a size.")
         return extent
 
-    def is_contiguous(self, memory_format: Any = None) -> bool:
+    def is_contiguous(self, memory_format: MemoryFormatLike = None) -> bool:
         return True
 
     def values(self) -> Tensor:
@@ -154,7 +157,7 @@ class StridedNestedTensor(Patterned):
             )
         return stack([_filled_up(example, target, padding) for example in self.unbind()])
 
-    def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
+    def to_dense(self, dtype: DtypeLike = None, *, masked_grad: bool | None = None) -> Tensor:
         """A nested tensor has no dense form of its own shape."""
         raise RuntimeError(
             "a nested tensor has no dense form; to_padded_tensor(padding) makes one with its "
@@ -171,7 +174,7 @@ class StridedNestedTensor(Patterned):
             history = ", requires_grad=True"
         return "nested_tensor([\n  " + ",\n  ".join(texts) + "\n]" + history + ")"
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         return _rebuilt, (self._elements, self._shapes, self.requires_grad)
 
 
@@ -179,7 +182,7 @@ def _rebuilt(elements: Tensor, shapes: tuple[Shape, ...], requires_grad: bool) -
     return raw_strided(elements, shapes).requires_grad_(requires_grad)
 
 
-def _examples_of(operand: Any, count: int) -> Any:
+def _examples_of(operand: object, count: int) -> Any:
     if isinstance(operand, StridedNestedTensor):
         return operand.unbind()
     if isinstance(operand, Tensor) and operand.ndim > 2:
@@ -187,7 +190,7 @@ def _examples_of(operand: Any, count: int) -> Any:
     return (operand,) * count
 
 
-def _without_first(attr: Any) -> Any:
+def _without_first(attr: object) -> Any:
     """An attribute of a row on the whole as it is for one example: dimensions count one less."""
     if isinstance(attr, bool) or not isinstance(attr, int | tuple):
         return attr
@@ -204,7 +207,7 @@ def _filled_up(example: Tensor, shape: Shape, padding: float) -> Tensor:
 
 
 def raw_strided(
-    elements: Tensor, shapes: tuple[Shape, ...], common: tuple[Any, ...] | None = None
+    elements: Tensor, shapes: tuple[Shape, ...], common: tuple[object, ...] | None = None
 ) -> StridedNestedTensor:
     """A nested tensor of these parts, without history. Nothing is checked. ``common`` is the shape
     of the whole, if there is one already."""

@@ -7,7 +7,7 @@ numbers in the order in which they are given and shown.
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
@@ -15,6 +15,9 @@ from evergrad.nn import init
 from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
 from evergrad.ops.rows.creation.constants import empty
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike
 
 
 class _Activation(Module):
@@ -438,7 +441,11 @@ class PReLU(_Activation):
     _fields = ("num_parameters",)
 
     def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None
+        self,
+        num_parameters: int = 1,
+        init: float = 0.25,
+        device: DeviceLike = None,
+        dtype: DtypeLike = None,
     ) -> None:
         super().__init__()
         self.num_parameters = num_parameters

@@ -30,7 +30,7 @@ class OptimizedModule(Module):
         """How the last call ran; see ``evergrad.compiler.Compiled``."""
         return self._compiled_call.last_call
 
-    def explain(self, *args: Any, **kwargs: Any) -> Any:
+    def explain(self, *args: object, **kwargs: object) -> Any:
         """What the program for these arguments is; see ``evergrad.compiler.Compiled.explain``."""
         return self._compiled_call.explain(*args, **kwargs)
 

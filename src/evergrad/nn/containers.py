@@ -29,7 +29,7 @@ def _renumber(container: Module, modules: Iterable[Module]) -> None:
     MUTATIONS.advance()
 
 
-def _required_sequential(other: Any) -> Sequential:
+def _required_sequential(other: object) -> Sequential:
     if not isinstance(other, Sequential):
         raise ValueError(
             f"add operator supports only objects of Sequential class, but {type(other)} is given."
@@ -37,7 +37,7 @@ def _required_sequential(other: Any) -> Sequential:
     return other
 
 
-def _required_count(module: Module, count: Any) -> int:
+def _required_count(module: Module, count: object) -> int:
     if not isinstance(count, int):
         raise TypeError(f"unsupported operand type(s) for *: {type(module)} and {type(count)}")
     if count <= 0:
@@ -57,7 +57,7 @@ class Sequential(Module):
             for i, module in enumerate(args):
                 self.add_module(str(i), module)
 
-    def _key(self, index: Any) -> str:
+    def _key(self, index: object) -> str:
         return list(self._modules)[_place(len(self), index)]
 
     def __getitem__(self, index: Any) -> Any:
@@ -65,10 +65,10 @@ class Sequential(Module):
             return type(self)(OrderedDict(list(self._modules.items())[index]))
         return self._modules[self._key(index)]
 
-    def __setitem__(self, index: Any, module: Module) -> None:
+    def __setitem__(self, index: object, module: Module) -> None:
         setattr(self, self._key(index), module)
 
-    def __delitem__(self, index: Any) -> None:
+    def __delitem__(self, index: object) -> None:
         keys = list(self._modules)[index] if isinstance(index, slice) else [self._key(index)]
         for key in keys:
             delattr(self, key)
@@ -119,7 +119,7 @@ class Sequential(Module):
             self.append(module)
         return self
 
-    def pop(self, key: Any) -> Module:
+    def pop(self, key: object) -> Module:
         """Remove an entry and give it."""
         module: Module = self[key]
         del self[key]
@@ -211,7 +211,7 @@ class ModuleList(Module):
 class ModuleDict(Module):
     """A dictionary whose modules are submodules."""
 
-    def __init__(self, modules: Any = None) -> None:
+    def __init__(self, modules: object = None) -> None:
         super().__init__()
         if modules is not None:
             self.update(modules)
@@ -261,7 +261,7 @@ class ModuleDict(Module):
             self[key] = module
 
 
-def _as_parameter(value: Any) -> Any:
+def _as_parameter(value: object) -> Any:
     if isinstance(value, Tensor) and not isinstance(value, Parameter):
         return Parameter(value, value.is_floating_point() or value.is_complex())
     return value
@@ -270,7 +270,7 @@ def _as_parameter(value: Any) -> Any:
 class ParameterList(Module):
     """A list whose tensors are parameters."""
 
-    def __init__(self, values: Iterable[Any] | None = None) -> None:
+    def __init__(self, values: Iterable[object] | None = None) -> None:
         super().__init__()
         self._size = 0
         if values is not None:
@@ -285,7 +285,7 @@ class ParameterList(Module):
             return type(self)(list(self)[index])
         return getattr(self, str(_place(self._size, index)))
 
-    def __setitem__(self, index: int, value: Any) -> None:
+    def __setitem__(self, index: int, value: object) -> None:
         setattr(self, str(_place(self._size, index)), _as_parameter(value))
 
     def __len__(self) -> int:
@@ -294,16 +294,16 @@ class ParameterList(Module):
     def __iter__(self) -> Iterator[Any]:
         return iter(self[i] for i in range(self._size))
 
-    def __iadd__(self, values: Iterable[Any]) -> ParameterList:
+    def __iadd__(self, values: Iterable[object]) -> ParameterList:
         return self.extend(values)
 
-    def append(self, value: Any) -> ParameterList:
+    def append(self, value: object) -> ParameterList:
         """Add an entry at the end."""
         self._size += 1
         self[self._size - 1] = value
         return self
 
-    def extend(self, values: Iterable[Any]) -> ParameterList:
+    def extend(self, values: Iterable[object]) -> ParameterList:
         """Add several entries at the end."""
         for value in list(values):
             self.append(value)
@@ -319,7 +319,7 @@ class ParameterList(Module):
 class ParameterDict(Module):
     """A dictionary whose tensors are parameters."""
 
-    def __init__(self, parameters: Any = None) -> None:
+    def __init__(self, parameters: object = None) -> None:
         super().__init__()
         self._names: dict[str, None] = {}
         if parameters is not None:
@@ -328,7 +328,7 @@ class ParameterDict(Module):
     def __getitem__(self, key: str) -> Any:
         return getattr(self, key)
 
-    def __setitem__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: object) -> None:
         self._names[key] = None
         setattr(self, key, _as_parameter(value))
 
@@ -361,7 +361,7 @@ class ParameterDict(Module):
         """The entry of a name, or a default."""
         return getattr(self, key) if key in self._names else default
 
-    def setdefault(self, key: str, default: Any = None) -> Any:
+    def setdefault(self, key: str, default: object = None) -> Any:
         """The entry of a name; if there is none, the default is added."""
         if key not in self:
             self[key] = default
@@ -387,24 +387,24 @@ class ParameterDict(Module):
         """A copy with the same entries."""
         return ParameterDict(dict(self.items()))
 
-    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+    def fromkeys(self, keys: Iterable[str], default: object = None) -> ParameterDict:
         """A dictionary of these names with one default."""
         return ParameterDict((key, default) for key in keys)
 
     def __reversed__(self) -> Iterator[str]:
         return reversed(self._names)
 
-    def __or__(self, other: Any) -> ParameterDict:
+    def __or__(self, other: object) -> ParameterDict:
         made = self.copy()
         made.update(other)
         return made
 
-    def __ror__(self, other: Any) -> ParameterDict:
+    def __ror__(self, other: object) -> ParameterDict:
         made = ParameterDict(other)
         made.update(self)
         return made
 
-    def __ior__(self, other: Any) -> ParameterDict:
+    def __ior__(self, other: object) -> ParameterDict:
         self.update(other)
         return self
 
@@ -423,7 +423,7 @@ class ParameterDict(Module):
         raise RuntimeError("ParameterDict should not be called.")
 
 
-def _description(value: Any, elements: str) -> str:
+def _description(value: object, elements: str) -> str:
     """What a list or dictionary shows of an entry; PyTorch's name the element type differently."""
     if not isinstance(value, Tensor):
         return f"Object of type: {type(value).__name__}"

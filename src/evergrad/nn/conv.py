@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
@@ -11,6 +11,9 @@ from evergrad.nn import init
 from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
 from evergrad.ops.rows.creation.constants import empty
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike, Ints
 
 Numbers = tuple[int, ...]
 
@@ -31,9 +34,9 @@ class _ConvNd(Module):
     bias: Any
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any, padding: Any,
-        dilation: Any, output_padding: Any, groups: int, bias: bool, padding_mode: str,
-        device: Any, dtype: Any,
+        self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints,
+        padding: Ints | str, dilation: Ints, output_padding: Ints, groups: int, bias: bool,
+        padding_mode: str, device: DeviceLike, dtype: DtypeLike,
     ) -> None:  # fmt: skip
         super().__init__()
         if groups <= 0:
@@ -118,9 +121,9 @@ class _ConvNd(Module):
 
 class _Convolution(_ConvNd):
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-        padding: Any = 0, dilation: Any = 1, groups: int = 1, bias: bool = True,
-        padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
+        self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints = 1,
+        padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1, bias: bool = True,
+        padding_mode: str = "zeros", device: DeviceLike = None, dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias,
@@ -162,9 +165,10 @@ class _ConvTranspose(_ConvNd):
     transposed = True
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-        padding: Any = 0, output_padding: Any = 0, groups: int = 1, bias: bool = True,
-        dilation: Any = 1, padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
+        self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints = 1,
+        padding: Ints | str = 0, output_padding: Ints = 0, groups: int = 1, bias: bool = True,
+        dilation: Ints = 1, padding_mode: str = "zeros", device: DeviceLike = None,
+        dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         if padding_mode != "zeros":
             raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
@@ -194,7 +198,7 @@ class _ConvTranspose(_ConvNd):
             found.append(wanted[i] - smallest)
         return tuple(found)
 
-    def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
+    def forward(self, input: Tensor, output_size: object = None) -> Tensor:
         function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self.dimensions - 1]
         return function(
             input, self.weight, self.bias, self.stride, self.padding,

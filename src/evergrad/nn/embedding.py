@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evergrad.core import dtypes
 from evergrad.core.state import using
@@ -20,13 +20,16 @@ from evergrad.ops.rows.creation.constants import empty, zeros
 from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.movement.joining import cat
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike
+
 
 class _Table(Module):
     """The weight of a lookup table and the row that stands for padding."""
 
     def _make_weight(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None, given: Any,
-        device: Any, dtype: Any,
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None,
+        given: Tensor | None, device: DeviceLike, dtype: DtypeLike,
     ) -> None:  # fmt: skip
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
@@ -59,7 +62,7 @@ class Embedding(_Table):
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
         max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
         sparse: bool = False, _weight: Tensor | None = None, _freeze: bool = False,
-        device: Any = None, dtype: Any = None,
+        device: DeviceLike = None, dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.max_norm = max_norm
@@ -113,7 +116,7 @@ class EmbeddingBag(_Table):
         self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None,
         norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
         sparse: bool = False, _weight: Tensor | None = None, include_last_offset: bool = False,
-        padding_idx: int | None = None, device: Any = None, dtype: Any = None,
+        padding_idx: int | None = None, device: DeviceLike = None, dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.max_norm = max_norm

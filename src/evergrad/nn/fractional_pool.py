@@ -6,8 +6,8 @@ for each channel and dimension shifts them. Plain functions over rows, so every 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.dtypes import int64
@@ -20,6 +20,9 @@ from evergrad.ops.rows.indexing.functions import gather
 from evergrad.ops.rows.movement.joining import cat
 from evergrad.ops.rows.pool.geometry import per_dim
 from evergrad.ops.rows.random.draws import UNIFORM, draw
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Ints
 
 
 def _starts(sample: Tensor, size: int, count: int, reach: int) -> Tensor:
@@ -48,7 +51,13 @@ def _places(samples: Tensor, size: Shape, count: Shape, kernel: Shape) -> Tensor
     return places.flatten(-rank)  # type: ignore[no-any-return]
 
 
-def _sizes(name: str, rank: int, input: Tensor, output_size: Any, output_ratio: Any) -> Shape:
+def _sizes(
+    name: str,
+    rank: int,
+    input: Tensor,
+    output_size: Ints | Sequence[int | None] | None,
+    output_ratio: object,
+) -> Shape:
     if output_size is None and output_ratio is None:
         raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
     if output_size is not None:
@@ -78,8 +87,9 @@ def _fractional_max_pool(
     name = f"fractional_max_pool{rank}d"
 
     def with_indices(
-        input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
-        return_indices: bool = False, _random_samples: Tensor | None = None,
+        input: Tensor, kernel_size: Ints, output_size: Ints | Sequence[int | None] | None = None,
+        output_ratio: object = None, return_indices: bool = False,
+        _random_samples: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         count = _sizes(name, rank, input, output_size, output_ratio)
         kernel = per_dim("kernel_size", kernel_size, rank)
@@ -96,8 +106,9 @@ def _fractional_max_pool(
         return (values.squeeze(0), indices.squeeze(0)) if unbatched else (values, indices)
 
     def function(
-        input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
-        return_indices: bool = False, _random_samples: Tensor | None = None,
+        input: Tensor, kernel_size: Ints, output_size: Ints | Sequence[int | None] | None = None,
+        output_ratio: object = None, return_indices: bool = False,
+        _random_samples: Tensor | None = None,
     ) -> Any:  # fmt: skip
         found = with_indices(
             input, kernel_size, output_size, output_ratio, return_indices, _random_samples

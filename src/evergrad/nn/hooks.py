@@ -141,7 +141,7 @@ class ModuleHooks:
 
     # -- calling ----------------------------------------------------------------------------
 
-    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_with_hooks(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         tables = [t for t in (HookTables.everywhere, self._hooks) if t is not None]
         for table in tables:
             for hook, with_kwargs in list(table.forward_pre.values()):
@@ -166,7 +166,7 @@ class ModuleHooks:
         return watch.on_outputs(result)
 
 
-def _call_despite_failure(hook: Hook, *given: Any) -> None:
+def _call_despite_failure(hook: Hook, *given: object) -> None:
     try:
         hook(*given)
     except Exception as error:
@@ -178,7 +178,11 @@ def _call_despite_failure(hook: Hook, *given: Any) -> None:
 
 
 def _changed_input(
-    hook: Hook, with_kwargs: bool, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    hook: Hook,
+    with_kwargs: bool,
+    module: object,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if with_kwargs:
         changed = hook(module, args, kwargs)
@@ -213,7 +217,7 @@ class _Pass(Function):
         return (None, *ctx.on_grads(grads))
 
 
-def _through(values: tuple[Any, ...], on_grads: Callable[..., Any]) -> tuple[Any, list[int]]:
+def _through(values: tuple[Any, ...], on_grads: Callable[..., object]) -> tuple[Any, list[int]]:
     """The values with their tensors passed through one node, and where those tensors are."""
     at = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
     if not STATE.get().grad or not any(values[i].requires_grad for i in at):
@@ -231,7 +235,7 @@ class _BackwardWatch:
     Hooks see one entry per argument and per result, ``None`` where there is no gradient.
     """
 
-    def __init__(self, module: Any, tables: list[HookTables]) -> None:
+    def __init__(self, module: object, tables: list[HookTables]) -> None:
         self.module = module
         self.before = [hook for table in tables for hook in table.backward_pre.values()]
         self.after = [hook for table in tables for hook in table.backward.values()]
@@ -240,14 +244,14 @@ class _BackwardWatch:
         self.input_places: list[int] = []
         self.output_places: list[int] = []
 
-    def on_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def on_inputs(self, args: tuple[object, ...]) -> tuple[Any, ...]:
         if not self.before and not self.after:
             return args
         self.inputs = len(args)
         args, self.input_places = _through(args, self.grads_in)
         return args
 
-    def on_outputs(self, result: Any) -> Any:
+    def on_outputs(self, result: object) -> Any:
         if not self.before and not self.after:
             return result
         if not isinstance(result, (Tensor, tuple)):
@@ -261,7 +265,7 @@ class _BackwardWatch:
         passed, self.output_places = _through(values, self.grads_out)
         return passed if isinstance(result, tuple) else passed[0]
 
-    def grads_out(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+    def grads_out(self, grads: tuple[object, ...]) -> tuple[Any, ...]:
         packed = _spread(grads, self.output_places, self.outputs)
         for hook in self.before:
             packed = _replaced(hook(self.module, packed), packed, "pre hook", "grad_output")
@@ -270,7 +274,7 @@ class _BackwardWatch:
             self._call_without_inputs(packed)
         return tuple(packed[i] for i in self.output_places)
 
-    def _call_without_inputs(self, grad_output: tuple[Any, ...]) -> None:
+    def _call_without_inputs(self, grad_output: tuple[object, ...]) -> None:
         self.grad_output = None
         if self.after:
             warnings.warn(
@@ -286,7 +290,7 @@ class _BackwardWatch:
                     "return None or None for all gradients."
                 )
 
-    def grads_in(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+    def grads_in(self, grads: tuple[object, ...]) -> tuple[Any, ...]:
         if self.grad_output is None:  # a gradient that did not come through the outputs
             return grads
         packed = _spread(grads, self.input_places, self.inputs)
@@ -297,7 +301,7 @@ class _BackwardWatch:
         return tuple(packed[i] for i in self.input_places)
 
 
-def _spread(values: tuple[Any, ...], places: list[int], size: int) -> tuple[Any, ...]:
+def _spread(values: tuple[object, ...], places: list[int], size: int) -> tuple[Any, ...]:
     found: list[Any] = [None] * size
     for place, value in zip(places, values, strict=True):
         found[place] = value

@@ -123,7 +123,7 @@ def _cumulative_normal(x: float) -> float:
 
 def trunc_normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
-    generator: Any = None,
+    generator: object = None,
 ) -> Tensor:  # fmt: skip
     """Fill with normally distributed numbers that lie between ``a`` and ``b``.
 
@@ -245,7 +245,7 @@ def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
     return fan_in if mode == "fan_in" else fan_out
 
 
-def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: object = None) -> Tensor:
     """Glorot's uniform: signals keep their size forward and backward.
 
     Args:
@@ -263,7 +263,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
     return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: object = None) -> Tensor:
     """Glorot's normal: signals keep their size forward and backward.
 
     Args:
@@ -288,7 +288,7 @@ def _is_empty(tensor: Tensor) -> bool:
 
 def kaiming_uniform_(
     tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
-    generator: Any = None,
+    generator: object = None,
 ) -> Tensor:  # fmt: skip
     """He's uniform: signals keep their size through rectifiers.
 
@@ -312,7 +312,7 @@ def kaiming_uniform_(
 
 def kaiming_normal_(
     tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
-    generator: Any = None,
+    generator: object = None,
 ) -> Tensor:  # fmt: skip
     """He's normal: signals keep their size through rectifiers.
 

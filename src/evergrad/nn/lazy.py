@@ -25,6 +25,7 @@ from evergrad.nn.norm import (
 from evergrad.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
 if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike, Ints
     from evergrad.nn.parameter import Parameter
 
 
@@ -37,11 +38,11 @@ class LazyModuleMixin:
         tables = (*self._parameters.values(), *self._buffers.values())  # type: ignore[attr-defined]
         return any(is_lazy(value) for value in tables)
 
-    def initialize_parameters(self, input: Any) -> None:
+    def initialize_parameters(self, input: object) -> None:
         """Note the missing size and, unless a state was loaded, make the parameters."""
         raise NotImplementedError
 
-    def _materialize(self, **shapes: Any) -> None:
+    def _materialize(self, **shapes: object) -> None:
         if not self.has_uninitialized_params():
             return
         for name, shape in shapes.items():
@@ -66,7 +67,11 @@ class LazyLinear(LazyModuleMixin, Linear):
     cls_to_become = Linear
 
     def __init__(
-        self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
+        self,
+        out_features: int,
+        bias: bool = True,
+        device: DeviceLike = None,
+        dtype: DtypeLike = None,
     ) -> None:
         Module.__init__(self)
         self.in_features: int = 0
@@ -86,14 +91,14 @@ class LazyLinear(LazyModuleMixin, Linear):
 class _LazyConv(LazyModuleMixin):
     """A convolution whose ``in_channels`` come from the first input."""
 
-    def _make_lazily(self, out_channels: int, bias: bool, dtype: Any) -> None:
+    def _make_lazily(self, out_channels: int, bias: bool, dtype: DtypeLike) -> None:
         self.in_channels = 0
         self.out_channels = out_channels
         self.weight = UninitializedParameter(dtype=dtype)
         if bias:
             self.bias = UninitializedParameter(dtype=dtype)
 
-    def initialize_parameters(self, input: Any, *rest: Any) -> None:
+    def initialize_parameters(self, input: Any, *rest: object) -> None:
         rank = self.dimensions  # type: ignore[attr-defined]
         if input.ndim not in (rank + 1, rank + 2):
             raise RuntimeError(
@@ -118,9 +123,9 @@ class _LazyConv(LazyModuleMixin):
 
 class _LazyConvolution(_LazyConv):
     def __init__(
-        self, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-        dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
-        device: Any = None, dtype: Any = None,
+        self, out_channels: int, kernel_size: Ints, stride: Ints = 1, padding: Ints | str = 0,
+        dilation: Ints = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
+        device: DeviceLike = None, dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__(  # type: ignore[call-arg]
             0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode,
@@ -131,9 +136,9 @@ class _LazyConvolution(_LazyConv):
 
 class _LazyConvTranspose(_LazyConv):
     def __init__(
-        self, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-        output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
-        padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
+        self, out_channels: int, kernel_size: Ints, stride: Ints = 1, padding: Ints | str = 0,
+        output_padding: Ints = 0, groups: int = 1, bias: bool = True, dilation: Ints = 1,
+        padding_mode: str = "zeros", device: DeviceLike = None, dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__(  # type: ignore[call-arg]
             0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation,
@@ -242,8 +247,8 @@ class _LazyNorm(LazyModuleMixin):
     """A norm whose ``num_features`` come from the first input."""
 
     def __init__(
-        self, eps: float = 1e-5, momentum: Any = 0.1, affine: bool = True,
-        track_running_stats: bool = True, device: Any = None, dtype: Any = None, *,
+        self, eps: float = 1e-5, momentum: object = 0.1, affine: bool = True,
+        track_running_stats: bool = True, device: DeviceLike = None, dtype: DtypeLike = None, *,
         bias: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(  # type: ignore[call-arg]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
@@ -12,11 +12,14 @@ from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
 from evergrad.ops.rows.creation.constants import empty
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike
+
 
 class Identity(Module):
     """Gives its input back, whatever it was made with."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__()
 
     def forward(self, input: Tensor) -> Tensor:
@@ -27,8 +30,8 @@ class Linear(Module):
     """``x @ weight.T + bias``"""
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, device: Any = None,
-        dtype: Any = None,
+        self, in_features: int, out_features: int, bias: bool = True, device: DeviceLike = None,
+        dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.in_features = in_features
@@ -69,7 +72,7 @@ class Bilinear(Module):
 
     def __init__(
         self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
-        device: Any = None, dtype: Any = None,
+        device: DeviceLike = None, dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__()
         if in1_features <= 0:

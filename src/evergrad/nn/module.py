@@ -7,7 +7,7 @@ Owns registration, walking the tree, modes and calling. Saving and loading are i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from evergrad.core import dtypes
 from evergrad.core.device import Device, check_device
@@ -38,6 +38,9 @@ from evergrad.nn.state import ModuleState
 from evergrad.nn.tables import Table
 from evergrad.ops.rows.creation.constants import empty_like
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
+
 M = TypeVar("M", bound="Module")
 
 
@@ -47,7 +50,7 @@ class Module(ModuleState, ModuleHooks):
     training: bool
     dump_patches = False
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         fields = self.__dict__
         fields["training"] = True
         fields["_parameters"] = Table()
@@ -65,7 +68,7 @@ class Module(ModuleState, ModuleHooks):
                 return fields[table][name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         fields = self.__dict__
         if isinstance(value, Parameter):
             self._forget(name, keep="_parameters")
@@ -135,7 +138,7 @@ class Module(ModuleState, ModuleHooks):
 
     # -- registration -----------------------------------------------------------------------
 
-    def _check_name(self, kind: str, name: Any, table: str) -> None:
+    def _check_name(self, kind: str, name: object, table: str) -> None:
         self._require_init()
         if not isinstance(name, str):
             raise TypeError(f"{kind} name should be a string. Got {type(name).__name__}")
@@ -303,7 +306,7 @@ class Module(ModuleState, ModuleHooks):
 
     # -- changing everything at once --------------------------------------------------------
 
-    def apply(self: M, fn: Callable[[Module], Any]) -> M:
+    def apply(self: M, fn: Callable[[Module], object]) -> M:
         """Call ``fn`` on every submodule and on this one, children first."""
         for module in self.children():
             module.apply(fn)
@@ -381,12 +384,12 @@ class Module(ModuleState, ModuleHooks):
         """The same: everything is on the CPU."""
         return self
 
-    def cuda(self: M, device: Any = None) -> M:
+    def cuda(self: M, device: DeviceLike = None) -> M:
         """Refused: there is no GPU."""
         check_device("cuda")
         return self
 
-    def to_empty(self: M, *, device: Any, recurse: bool = True) -> M:
+    def to_empty(self: M, *, device: DeviceLike, recurse: bool = True) -> M:
         """Keep shapes and types, forget the numbers."""
         place = check_device("cpu" if device is None else device)
         return self._apply(lambda t: empty_like(t, device=place), recurse)
@@ -444,7 +447,7 @@ class Module(ModuleState, ModuleHooks):
 
     # -- text and copies --------------------------------------------------------------------
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
+    def compile(self, *args: object, **kwargs: object) -> None:
         """Accepted, and without effect on results: ``evergrad.compile(module)`` compiles."""
 
     def extra_repr(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
@@ -11,6 +11,9 @@ from evergrad.nn.linear import NonDynamicallyQuantizableLinear
 from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
 from evergrad.ops.rows.creation.constants import empty
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike
 
 
 class MultiheadAttention(Module):
@@ -22,7 +25,8 @@ class MultiheadAttention(Module):
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
         add_bias_kv: bool = False, add_zero_attn: bool = False, kdim: int | None = None,
-        vdim: int | None = None, batch_first: bool = False, device: Any = None, dtype: Any = None,
+        vdim: int | None = None, batch_first: bool = False, device: DeviceLike = None,
+        dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0:

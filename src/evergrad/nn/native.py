@@ -6,13 +6,16 @@ A reduction is a number: 0 for none, 1 for the mean, 2 for the sum.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
 from evergrad.ops.composite.activations import drawn_rrelu
 from evergrad.ops.surface.public import FUNCTIONS, accepting_out
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Ints
 
 _REDUCTIONS = ("none", "mean", "sum")
 _INTERPOLATIONS = ("bilinear", "nearest", "bicubic")
@@ -47,8 +50,8 @@ def cosine_embedding_loss(
 
 
 def ctc_loss(
-    log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
-    reduction: int = 0, zero_infinity: bool = False,
+    log_probs: Tensor, targets: Tensor, input_lengths: object, target_lengths: object,
+    blank: int = 0, reduction: int = 0, zero_infinity: bool = False,
 ) -> Tensor:  # fmt: skip
     """Connectionist temporal classification."""
     return F.ctc_loss(
@@ -106,8 +109,8 @@ def adaptive_max_pool1d(input: Tensor, output_size: Any) -> tuple[Tensor, Tensor
 
 
 def max_pool1d_with_indices(
-    input: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False,
+    input: Tensor, kernel_size: Ints, stride: Ints = (), padding: Ints | str = 0,
+    dilation: Ints = 1, ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The largest number in each window, and where it was."""
     return F.max_pool1d_with_indices(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.state import using
@@ -14,9 +14,17 @@ from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
 from evergrad.ops.rows.creation.constants import empty, ones, scalar_tensor, zeros
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike, Ints
+
 
 def _make_scale_and_shift(
-    module: Module, shape: tuple[int, ...], scale: bool, shift: bool, device: Any, dtype: Any
+    module: Module,
+    shape: tuple[int, ...],
+    scale: bool,
+    shift: bool,
+    device: DeviceLike,
+    dtype: DtypeLike,
 ) -> None:
     """Register the parameters of an affine norm, or that there are none."""
     for name, present in (("weight", scale), ("bias", shift)):
@@ -39,7 +47,7 @@ class _RunningNorm(Module):
 
     def __init__(
         self, num_features: int, eps: float, momentum: float | None, affine: bool,
-        track_running_stats: bool, device: Any, dtype: Any, bias: bool,
+        track_running_stats: bool, device: DeviceLike, dtype: DtypeLike, bias: bool,
     ) -> None:  # fmt: skip
         super().__init__()
         self.num_features = num_features
@@ -92,8 +100,8 @@ class _RunningNorm(Module):
 class _BatchNorm(_RunningNorm):
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
-        affine: bool = True, track_running_stats: bool = True, device: Any = None,
-        dtype: Any = None, *, bias: bool = True,
+        affine: bool = True, track_running_stats: bool = True, device: DeviceLike = None,
+        dtype: DtypeLike = None, *, bias: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(
             num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
@@ -159,8 +167,8 @@ class SyncBatchNorm(_BatchNorm):
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
-        affine: bool = True, track_running_stats: bool = True, process_group: Any = None,
-        device: Any = None, dtype: Any = None, *, bias: bool = True,
+        affine: bool = True, track_running_stats: bool = True, process_group: object = None,
+        device: DeviceLike = None, dtype: DtypeLike = None, *, bias: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(
             num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
@@ -180,7 +188,7 @@ class SyncBatchNorm(_BatchNorm):
         )  # fmt: skip
 
     @classmethod
-    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
+    def convert_sync_batchnorm(cls, module: Module, process_group: object = None) -> Module:
         """The module with every batch norm in it replaced by one of this class."""
         if isinstance(module, _BatchNorm):
             made = cls(
@@ -199,7 +207,7 @@ class SyncBatchNorm(_BatchNorm):
 class _InstanceNorm(_RunningNorm):
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-        track_running_stats: bool = False, device: Any = None, dtype: Any = None, *,
+        track_running_stats: bool = False, device: DeviceLike = None, dtype: DtypeLike = None, *,
         bias: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(
@@ -252,8 +260,8 @@ class LayerNorm(Module):
     """The last dimensions normalised together, for each example."""
 
     def __init__(
-        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True,
-        bias: bool = True, device: Any = None, dtype: Any = None,
+        self, normalized_shape: Ints, eps: float = 1e-5, elementwise_affine: bool = True,
+        bias: bool = True, device: DeviceLike = None, dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
@@ -284,8 +292,8 @@ class RMSNorm(Module):
     """The last dimensions divided by their root mean square."""
 
     def __init__(
-        self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True,
-        device: Any = None, dtype: Any = None,
+        self, normalized_shape: Ints, eps: float | None = None, elementwise_affine: bool = True,
+        device: DeviceLike = None, dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
@@ -319,7 +327,7 @@ class GroupNorm(Module):
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
-        device: Any = None, dtype: Any = None, *, bias: bool = True,
+        device: DeviceLike = None, dtype: DtypeLike = None, *, bias: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
         if num_channels % num_groups:

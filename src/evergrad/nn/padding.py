@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
 from evergrad.nn.module import Module
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Ints
 
 
 class _Pad(Module):
@@ -15,7 +18,7 @@ class _Pad(Module):
     dimensions = 0
     mode = ""
 
-    def __init__(self, padding: Any) -> None:
+    def __init__(self, padding: Ints) -> None:
         super().__init__()
         count = 2 * self.dimensions
         self.padding = (padding,) * count if isinstance(padding, int) else tuple(padding)
@@ -34,7 +37,7 @@ class _Pad(Module):
 class _ConstantPad(_Pad):
     mode = "constant"
 
-    def __init__(self, padding: Any, value: float) -> None:
+    def __init__(self, padding: Ints, value: float) -> None:
         super().__init__(padding)
         self.value = value
 
@@ -46,7 +49,7 @@ class _ConstantPad(_Pad):
 
 
 class _ZeroPad(_ConstantPad):
-    def __init__(self, padding: Any) -> None:
+    def __init__(self, padding: Ints) -> None:
         super().__init__(padding, 0.0)
 
     def extra_repr(self) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.compound import Compound
 from evergrad.core.meta import MetaTensor, meta_tensor
 from evergrad.core.tensor import Tensor, detached, note_handle, on_storage
 from evergrad.memory.ledger import PARAMETER
 from evergrad.ops.rows.creation.constants import zeros
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike
 
 
 class Parameter(Tensor):
@@ -54,7 +57,7 @@ class Parameter(Tensor):
             memo[id(self)] = copied
         return memo[id(self)]  # type: ignore[no-any-return]
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         return _rebuild, (type(self), detached(self), self.requires_grad, dict(self.__dict__))
 
 
@@ -68,7 +71,7 @@ class MetaParameter(MetaTensor, Parameter):
 
 
 def _rebuild(
-    cls: type[Parameter], data: Tensor, requires_grad: bool, attributes: dict[str, Any]
+    cls: type[Parameter], data: Tensor, requires_grad: bool, attributes: dict[str, object]
 ) -> Parameter:
     made = cls(data, requires_grad)
     made.__dict__.update(attributes)
@@ -118,13 +121,19 @@ class UninitializedParameter(Parameter):
 
     __slots__ = ()
 
-    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
+    def __new__(
+        cls, requires_grad: bool = True, device: DeviceLike = None, dtype: DtypeLike = None
+    ) -> Any:
         return super().__new__(cls, zeros(0, dtype=dtype), requires_grad)
 
-    def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self, requires_grad: bool = True, device: DeviceLike = None, dtype: DtypeLike = None
+    ) -> None:
         pass
 
-    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+    def materialize(
+        self, shape: object, device: DeviceLike = None, dtype: DtypeLike = None
+    ) -> None:
         """Become an ordinary parameter of this shape."""
         _materialize(self, shape, dtype)
         self.__class__ = Parameter  # type: ignore[assignment]
@@ -132,12 +141,12 @@ class UninitializedParameter(Parameter):
     def __repr__(self) -> str:
         return "<UninitializedParameter>"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, object]) -> Any:
         if id(self) not in memo:
             memo[id(self)] = type(self)(self.requires_grad, dtype=self.dtype)
         return memo[id(self)]
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         return type(self), (self.requires_grad, None, self.dtype)
 
 
@@ -172,7 +181,9 @@ class UninitializedBuffer(Tensor):
     ) -> None:  # fmt: skip
         pass
 
-    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+    def materialize(
+        self, shape: object, device: DeviceLike = None, dtype: DtypeLike = None
+    ) -> None:
         """Become an ordinary buffer of this shape."""
         _materialize(self, shape, dtype)
         self.__class__ = Tensor  # type: ignore[assignment]
@@ -180,16 +191,16 @@ class UninitializedBuffer(Tensor):
     def __repr__(self) -> str:
         return "<UninitializedBuffer>"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, object]) -> Any:
         if id(self) not in memo:
             memo[id(self)] = type(self)(dtype=self.dtype)
         return memo[id(self)]
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         return type(self), (False, None, self.dtype)
 
 
-def _materialize(tensor: Tensor, shape: Any, dtype: Any) -> None:
+def _materialize(tensor: Tensor, shape: object, dtype: DtypeLike) -> None:
     source = zeros(shape, dtype=tensor.dtype if dtype is None else dtype)
     tensor._value, tensor._type, tensor._storage = source._value, source._type, source._storage
     note_handle(tensor)
@@ -197,6 +208,6 @@ def _materialize(tensor: Tensor, shape: Any, dtype: Any) -> None:
         tensor._storage.tag(PARAMETER)
 
 
-def is_lazy(tensor: Any) -> bool:
+def is_lazy(tensor: Tensor) -> bool:
     """Whether a parameter or buffer still waits for its shape."""
     return isinstance(tensor, (UninitializedParameter, UninitializedBuffer))

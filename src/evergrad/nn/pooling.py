@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
 from evergrad.nn.conv import spread
 from evergrad.nn.module import Module
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Ints
 
 
 def _per_dimension(name: str, dimensions: int) -> Any:
@@ -19,8 +23,8 @@ class _MaxPool(Module):
     dimensions = 0
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-        return_indices: bool = False, ceil_mode: bool = False,
+        self, kernel_size: Ints, stride: Ints | None = None, padding: Ints | str = 0,
+        dilation: Ints = 1, return_indices: bool = False, ceil_mode: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
         self.kernel_size = kernel_size
@@ -64,13 +68,15 @@ class MaxPool3d(_MaxPool):
 class _MaxUnpool(Module):
     dimensions = 0
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+    def __init__(
+        self, kernel_size: Ints, stride: Ints | None = None, padding: Ints | str = 0
+    ) -> None:
         super().__init__()
         self.kernel_size = spread(kernel_size, self.dimensions)
         self.stride = spread(kernel_size if stride is None else stride, self.dimensions)
         self.padding = spread(padding, self.dimensions)
 
-    def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
+    def forward(self, input: Tensor, indices: Tensor, output_size: object = None) -> Tensor:
         return _per_dimension("max_unpool", self.dimensions)(  # type: ignore[no-any-return]
             input, indices, self.kernel_size, self.stride, self.padding, output_size
         )
@@ -146,8 +152,8 @@ class AvgPool1d(Module):
     """The mean of each window of (N, C, L)."""
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True,
+        self, kernel_size: Ints, stride: Ints | None = None, padding: Ints | str = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
         self.kernel_size = kernel_size
@@ -174,8 +180,9 @@ class _AvgPool(Module):
     dimensions = 0
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True, divisor_override: int | None = None,
+        self, kernel_size: Ints, stride: Ints | None = None, padding: Ints | str = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True,
+        divisor_override: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.kernel_size = kernel_size
@@ -211,7 +218,11 @@ class _LPPool(Module):
     dimensions = 0
 
     def __init__(
-        self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+        self,
+        norm_type: float,
+        kernel_size: Ints,
+        stride: Ints | None = None,
+        ceil_mode: bool = False,
     ) -> None:
         super().__init__()
         self.norm_type = norm_type
@@ -294,7 +305,7 @@ class LPPool3d(_LPPool):
 class _AdaptivePool(Module):
     dimensions = 0
 
-    def __init__(self, output_size: Any) -> None:
+    def __init__(self, output_size: Ints | Sequence[int | None] | None) -> None:
         super().__init__()
         self.output_size = output_size
 
@@ -308,7 +319,9 @@ class _AdaptiveAvgPool(_AdaptivePool):
 
 
 class _AdaptiveMaxPool(_AdaptivePool):
-    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+    def __init__(
+        self, output_size: Ints | Sequence[int | None] | None, return_indices: bool = False
+    ) -> None:
         super().__init__(output_size)
         self.return_indices = return_indices
 
@@ -394,8 +407,8 @@ class _FractionalMaxPool(Module):
     dimensions = 0
 
     def __init__(
-        self, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
-        return_indices: bool = False, _random_samples: Any = None,
+        self, kernel_size: Ints, output_size: Ints | Sequence[int | None] | None = None,
+        output_ratio: object = None, return_indices: bool = False, _random_samples: Any = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.kernel_size = spread(kernel_size, self.dimensions)

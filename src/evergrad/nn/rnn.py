@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.autocast import as_lowered
 from evergrad.core.tensor import Tensor
@@ -28,6 +28,9 @@ from evergrad.ops.rows.recurrent.steps import (
     relu_step,
     tanh_step,
 )
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike
 
 # -- layers -------------------------------------------------------------------------------------
 
@@ -52,7 +55,7 @@ class RNNBase(Module):
     def __init__(
         self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
-        proj_size: int = 0, device: Any = None, dtype: Any = None,
+        proj_size: int = 0, device: DeviceLike = None, dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__()
         _check_settings(mode, input_size, hidden_size, num_layers, dropout, proj_size)
@@ -240,7 +243,7 @@ class RNN(RNNBase):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
         bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
-        bidirectional: bool = False, device: Any = None, dtype: Any = None, *,
+        bidirectional: bool = False, device: DeviceLike = None, dtype: DtypeLike = None, *,
         proj_size: int | None = None,
     ) -> None:  # fmt: skip
         if nonlinearity not in ("tanh", "relu"):
@@ -284,7 +287,7 @@ class LSTM(RNNBase):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
-        proj_size: int = 0, device: Any = None, dtype: Any = None,
+        proj_size: int = 0, device: DeviceLike = None, dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__(
             "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
@@ -319,7 +322,7 @@ class GRU(RNNBase):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
-        device: Any = None, dtype: Any = None, *, proj_size: int | None = None,
+        device: DeviceLike = None, dtype: DtypeLike = None, *, proj_size: int | None = None,
     ) -> None:  # fmt: skip
         _refuse_projection(proj_size)
         super().__init__(
@@ -347,8 +350,8 @@ class RNNCellBase(Module):
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None,
-        dtype: Any = None,
+        self, input_size: int, hidden_size: int, bias: bool, num_chunks: int,
+        device: DeviceLike = None, dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.input_size = input_size
@@ -430,7 +433,7 @@ class RNNCell(RNNCellBase):
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
-        device: Any = None, dtype: Any = None,
+        device: DeviceLike = None, dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         if nonlinearity not in ("tanh", "relu"):
@@ -447,8 +450,8 @@ class LSTMCell(RNNCellBase):
     """One step of :class:`LSTM`."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None,
-        dtype: Any = None,
+        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None,
+        dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
@@ -464,8 +467,8 @@ class GRUCell(RNNCellBase):
     """One step of :class:`GRU`."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None,
-        dtype: Any = None,
+        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None,
+        dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 

@@ -14,7 +14,7 @@ class Table(dict[str, Any]):
 
     __slots__ = ()
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         """Saved as the dictionary that any reader knows; modules make it a table again."""
         return OrderedDict, (), None, None, iter(self.items())
 
@@ -22,7 +22,7 @@ class Table(dict[str, Any]):
 def _counted(name: str) -> Callable[..., Any]:
     change = getattr(dict, name)
 
-    def method(self: Table, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Table, *args: object, **kwargs: object) -> Any:
         found = change(self, *args, **kwargs)
         MUTATIONS.advance()
         return found

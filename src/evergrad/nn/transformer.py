@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor
@@ -18,10 +18,13 @@ from evergrad.nn.multihead import MultiheadAttention
 from evergrad.nn.norm import LayerNorm
 from evergrad.ops.rows.creation.constants import full
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike
 
-def _activation(activation: Any) -> Callable[[Tensor], Tensor]:
+
+def _activation(activation: object) -> Callable[[Tensor], Tensor]:
     if callable(activation):
-        return activation  # type: ignore[no-any-return]
+        return activation
     if activation not in ("relu", "gelu"):
         raise RuntimeError(f"activation should be relu/gelu, not {activation}")
     return F.relu if activation == "relu" else F.gelu
@@ -276,7 +279,7 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(
-        sz: int, device: Any = None, dtype: Any = dtypes.float32
+        sz: int, device: DeviceLike = None, dtype: DtypeLike = dtypes.float32
     ) -> Tensor:
         """A mask that hides what comes later."""
         return full((sz, sz), float("-inf"), dtype=dtype).triu(1)

@@ -29,7 +29,7 @@ class Adadelta(ParameterwiseOptimizer):
     """Steps scaled by the ratio of recent steps to recent gradients."""
 
     def __init__(
-        self, params: Any, lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6,
+        self, params: object, lr: object = 1.0, rho: float = 0.9, eps: float = 1e-6,
         weight_decay: float = 0, foreach: bool | None = None, *, capturable: bool = False,
         maximize: bool = False, differentiable: bool = False,
     ) -> None:  # fmt: skip
@@ -41,7 +41,7 @@ class Adadelta(ParameterwiseOptimizer):
             "capturable": capturable, "foreach": foreach, "differentiable": differentiable,
         })  # fmt: skip
 
-    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, object]) -> None:
         state = self.state_of(p, "square_avg", "acc_delta")
         count_step(state)
         rho = option(group, "rho")

@@ -23,7 +23,7 @@ class Adafactor(ParameterwiseOptimizer):
     """Adam for large matrices: its state has one number for each row and column."""
 
     def __init__(
-        self, params: Any, lr: Any = 1e-2, beta2_decay: float = -0.8,
+        self, params: object, lr: object = 1e-2, beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3), d: float = 1.0, weight_decay: float = 0.0,
         *, foreach: bool | None = None, maximize: bool = False,
     ) -> None:  # fmt: skip

@@ -48,7 +48,7 @@ class Adagrad(ParameterwiseOptimizer):
     """``p -= lr * g / sqrt(sum of g * g)``"""
 
     def __init__(
-        self, params: Any, lr: Any = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+        self, params: object, lr: object = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
         initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
         maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
     ) -> None:  # fmt: skip
@@ -62,7 +62,7 @@ class Adagrad(ParameterwiseOptimizer):
             "maximize": maximize, "differentiable": differentiable, "fused": fused,
         })  # fmt: skip
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: dict[str, object]) -> None:
         """Add parameters with options of their own; their sums begin at once."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]

@@ -42,7 +42,7 @@ class Adam(ParameterwiseOptimizer):
     """Steps scaled by running means of the gradient and of its square."""
 
     def __init__(
-        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: object, lr: object = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, amsgrad: bool = False, *,
         foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
         differentiable: bool = False, fused: bool | None = None,
@@ -60,7 +60,7 @@ class Adam(ParameterwiseOptimizer):
     def _sparse_refusal(self) -> str:
         return "Adam does not support sparse gradients, please consider SparseAdam instead"
 
-    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, object]) -> None:
         amsgrad = group["amsgrad"]
         names = ["exp_avg", "exp_avg_sq"] + (["max_exp_avg_sq"] if amsgrad else [])
         state = self.state_of(p, *names)
@@ -84,7 +84,7 @@ class AdamW(Adam):
     """Adam whose weight decay does not pass through the running means."""
 
     def __init__(
-        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: object, lr: object = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *,
         maximize: bool = False, foreach: bool | None = None, capturable: bool = False,
         differentiable: bool = False, fused: bool | None = None,

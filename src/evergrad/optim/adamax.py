@@ -30,7 +30,7 @@ class Adamax(ParameterwiseOptimizer):
     """Steps scaled by the running mean of the gradient and its running maximum."""
 
     def __init__(
-        self, params: Any, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: object, lr: object = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, foreach: bool | None = None, *,
         maximize: bool = False, differentiable: bool = False, capturable: bool = False,
     ) -> None:  # fmt: skip
@@ -42,7 +42,7 @@ class Adamax(ParameterwiseOptimizer):
             "capturable": capturable,
         })  # fmt: skip
 
-    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, object]) -> None:
         state = self.state_of(p, "exp_avg", "exp_inf")
         step = count_step(state)
         beta1, beta2 = option(group, "betas")

@@ -32,7 +32,7 @@ class ASGD(ParameterwiseOptimizer):
     """Averaged gradient descent: from step ``t0`` on ``state["ax"]`` averages the parameters."""
 
     def __init__(
-        self, params: Any, lr: Any = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
+        self, params: object, lr: object = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
         t0: float = 1e6, weight_decay: float = 0, foreach: bool | None = None,
         maximize: bool = False, differentiable: bool = False, capturable: bool = False,
     ) -> None:  # fmt: skip

@@ -67,10 +67,10 @@ class CyclicLR(LRScheduler):
     """Up and down between two rates."""
 
     def __init__(
-        self, optimizer: Optimizer, base_lr: Any, max_lr: Any, step_size_up: int = 2000,
+        self, optimizer: Optimizer, base_lr: object, max_lr: object, step_size_up: int = 2000,
         step_size_down: int | None = None, mode: str = "triangular", gamma: float = 1.0,
         scale_fn: Callable[[float], float] | None = None, scale_mode: str = "cycle",
-        cycle_momentum: bool = True, base_momentum: Any = 0.8, max_momentum: Any = 0.9,
+        cycle_momentum: bool = True, base_momentum: object = 0.8, max_momentum: object = 0.9,
         last_epoch: int = -1,
     ) -> None:  # fmt: skip
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
@@ -145,10 +145,10 @@ class OneCycleLR(LRScheduler):
     """One rise to ``max_lr`` and a long fall far below the first rate."""
 
     def __init__(
-        self, optimizer: Optimizer, max_lr: Any, total_steps: int | None = None,
+        self, optimizer: Optimizer, max_lr: object, total_steps: int | None = None,
         epochs: int | None = None, steps_per_epoch: int | None = None, pct_start: float = 0.3,
-        anneal_strategy: str = "cos", cycle_momentum: bool = True, base_momentum: Any = 0.85,
-        max_momentum: Any = 0.95, div_factor: float = 25.0, final_div_factor: float = 1e4,
+        anneal_strategy: str = "cos", cycle_momentum: bool = True, base_momentum: object = 0.85,
+        max_momentum: object = 0.95, div_factor: float = 25.0, final_div_factor: float = 1e4,
         three_phase: bool = False, last_epoch: int = -1,
     ) -> None:  # fmt: skip
         self.total_steps: int = _total_steps(total_steps, epochs, steps_per_epoch)
@@ -186,7 +186,9 @@ class OneCycleLR(LRScheduler):
             self._start_momentum(optimizer, max_momentum, base_momentum, last_epoch)
         super().__init__(optimizer, last_epoch)
 
-    def _start_momentum(self, optimizer: Optimizer, high: Any, low: Any, last_epoch: int) -> None:
+    def _start_momentum(
+        self, optimizer: Optimizer, high: object, low: object, last_epoch: int
+    ) -> None:
         self.use_beta1: bool = _uses_beta1(optimizer)
         if last_epoch != -1:
             return

@@ -16,7 +16,7 @@ from evergrad.optim.schedule import LRScheduler
 class _FunctionLR(LRScheduler):
     """A schedule given by functions of the step, one for each group or one for all."""
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1) -> None:
+    def __init__(self, optimizer: Optimizer, lr_lambda: object, last_epoch: int = -1) -> None:
         count = len(optimizer.param_groups)
         if isinstance(lr_lambda, (list, tuple)):
             if len(lr_lambda) != count:

@@ -44,7 +44,7 @@ class Lion(ParameterwiseOptimizer):
     """
 
     def __init__(
-        self, params: Any, lr: Any = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
+        self, params: object, lr: object = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0, *, maximize: bool = False, foreach: bool | None = None,
     ) -> None:  # fmt: skip
         check_not_negative(learning_rate=lr, weight_decay=weight_decay)
@@ -54,7 +54,7 @@ class Lion(ParameterwiseOptimizer):
             "foreach": foreach,
         })  # fmt: skip
 
-    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, object]) -> None:
         state = self.state[p]
         if not state:
             state["exp_avg"] = state_like(p)

@@ -44,7 +44,7 @@ class ChainedScheduler(LRScheduler):
     [0.05]
     """
 
-    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Any = None) -> None:
+    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: object = None) -> None:
         if not schedulers:
             raise ValueError("ChainedScheduler expects at least one scheduler to be chained.")
         self.optimizer: Optimizer | Any = (
@@ -64,7 +64,7 @@ class ChainedScheduler(LRScheduler):
     def state_dict(self) -> dict[str, Any]:
         return _state_with_parts(self)
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, object]) -> None:
         """Continue from what ``state_dict`` gave."""
         _load_with_parts(self, state_dict)
 
@@ -154,7 +154,7 @@ class SequentialLR(LRScheduler):
     def state_dict(self) -> dict[str, Any]:
         return _state_with_parts(self)
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, object]) -> None:
         """Continue from what ``state_dict`` gave."""
         _load_with_parts(self, state_dict)
 

@@ -43,7 +43,7 @@ class Muon(ParameterwiseOptimizer):
     """Momentum whose singular values are all brought near 1 before each step."""
 
     def __init__(
-        self, params: Any, lr: Any = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
+        self, params: object, lr: object = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
         nesterov: bool = True,
         ns_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315),
         eps: float = 1e-7, ns_steps: int = 5, adjust_lr_fn: str | None = None,

@@ -34,7 +34,7 @@ class NAdam(ParameterwiseOptimizer):
     """Steps along the gradient and its running mean, scaled by the running mean of its square."""
 
     def __init__(
-        self, params: Any, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: object, lr: object = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, momentum_decay: float = 4e-3,
         decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
         maximize: bool = False, capturable: bool = False, differentiable: bool = False,
@@ -50,7 +50,7 @@ class NAdam(ParameterwiseOptimizer):
             "differentiable": differentiable,
         })  # fmt: skip
 
-    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, object]) -> None:
         state = self.state[p]
         if not state:
             state["step"] = step_counter()

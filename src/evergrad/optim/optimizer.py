@@ -51,9 +51,9 @@ class _Required:
 required: _Required = _Required()
 
 
-def _with_step_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+def _with_step_hooks(step: Callable[..., object]) -> Callable[..., Any]:
     @functools.wraps(step)
-    def wrapper(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Optimizer, *args: object, **kwargs: object) -> Any:
         if "_step_pre" not in self.__dict__:  # wraps another optimizer, without its __init__
             return step(self, *args, **kwargs)
         given: tuple[Any, ...] = (self, *args)
@@ -81,7 +81,7 @@ def _with_step_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 class Optimizer:
     """Base class of all optimizers."""
 
-    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: Any, defaults: dict[str, object]) -> None:
         if isinstance(params, Tensor):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, "
@@ -99,7 +99,7 @@ class Optimizer:
         for group in groups:
             self.add_param_group(group)
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if "step" in cls.__dict__:
             cls.step = _with_step_hooks(cls.step)  # type: ignore[method-assign]
@@ -279,7 +279,7 @@ class Optimizer:
             "defaults": self.defaults, "state": self.state, "param_groups": self.param_groups,
         }  # fmt: skip
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         if "_step_pre" not in self.__dict__:
             self._make_hook_tables()
@@ -296,34 +296,34 @@ class Optimizer:
 
     # -- hooks ------------------------------------------------------------------------------
 
-    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_step_pre_hook(self, hook: Callable[..., object]) -> RemovableHandle:
         """Call ``hook(optimizer, args, kwargs)`` before each step."""
         return RemovableHandle(self._step_pre, hook)
 
-    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_step_post_hook(self, hook: Callable[..., object]) -> RemovableHandle:
         """Call ``hook(optimizer, args, kwargs)`` after each step."""
         return RemovableHandle(self._step_post, hook)
 
     def register_state_dict_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
+        self, hook: Callable[..., object], prepend: bool = False
     ) -> RemovableHandle:
         """Call a hook before ``state_dict``."""
         return RemovableHandle(self._state_hooks["save_pre"], hook, first=prepend)
 
     def register_state_dict_post_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
+        self, hook: Callable[..., object], prepend: bool = False
     ) -> RemovableHandle:
         """Call a hook with what ``state_dict`` gives."""
         return RemovableHandle(self._state_hooks["save_post"], hook, first=prepend)
 
     def register_load_state_dict_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
+        self, hook: Callable[..., object], prepend: bool = False
     ) -> RemovableHandle:
         """Call a hook before ``load_state_dict``."""
         return RemovableHandle(self._state_hooks["load_pre"], hook, first=prepend)
 
     def register_load_state_dict_post_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
+        self, hook: Callable[..., object], prepend: bool = False
     ) -> RemovableHandle:
         """Call a hook after ``load_state_dict``."""
         return RemovableHandle(self._state_hooks["load_post"], hook, first=prepend)
@@ -356,7 +356,7 @@ class ParameterwiseOptimizer(Optimizer):
             return False
         return bool(self.found_inf.item())
 
-    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, object]) -> None:
         raise NotImplementedError
 
     def state_of(self, p: Tensor, *names: str) -> dict[str, Any]:
@@ -376,7 +376,7 @@ def fused(formula: Callable[..., Any], writes: int, **options: Any) -> FusedUpda
 
 
 def update_of(
-    group: dict[str, Any], formula: Callable[..., Any], writes: int, **options: Any
+    group: dict[str, object], formula: Callable[..., object], writes: int, **options: object
 ) -> FusedUpdate:
     """The update of a formula with the options of a group that every optimizer has."""
     differentiable = bool(group["differentiable"])
@@ -385,17 +385,17 @@ def update_of(
     )
 
 
-def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_optimizer_step_pre_hook(hook: Callable[..., object]) -> RemovableHandle:
     """Call ``hook(optimizer, args, kwargs)`` before each step of every optimizer."""
     return RemovableHandle(_STEP_PRE, hook)
 
 
-def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_optimizer_step_post_hook(hook: Callable[..., object]) -> RemovableHandle:
     """Call ``hook(optimizer, args, kwargs)`` after each step of every optimizer."""
     return RemovableHandle(_STEP_POST, hook)
 
 
-def _fitted(value: Any, parameter: Tensor | None) -> Any:
+def _fitted(value: object, parameter: Tensor | None) -> Any:
     """A loaded state entry as a copy in the parameter's element type; counters keep theirs."""
     if isinstance(value, Tensor):
         return _own_copy(value, parameter)

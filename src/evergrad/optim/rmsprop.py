@@ -39,7 +39,7 @@ class RMSprop(ParameterwiseOptimizer):
     """``p -= lr * g / sqrt(mean of g * g)``, with momentum or a centered variance."""
 
     def __init__(
-        self, params: Any, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+        self, params: object, lr: object = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
         weight_decay: float = 0, momentum: float = 0, centered: bool = False,
         capturable: bool = False, foreach: bool | None = None, maximize: bool = False,
         differentiable: bool = False,

@@ -19,8 +19,8 @@ from evergrad.optim.optimizer import (
 
 
 def _rprop(
-    p: Tensor, former: Tensor, size: Tensor, g: Tensor, shrink: Any, grow: Any, smallest: Any,
-    largest: Any, *, maximize: bool,
+    p: Tensor, former: Tensor, size: Tensor, g: Tensor, shrink: Any, grow: Any, smallest: object,
+    largest: object, *, maximize: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Where the gradient has turned the parameter waits for one step."""
     g = -g if maximize else g
@@ -35,7 +35,7 @@ class Rprop(ParameterwiseOptimizer):
     """Steps that depend on the signs of the gradient only; meant for whole batches."""
 
     def __init__(
-        self, params: Any, lr: Any = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
+        self, params: object, lr: object = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50), *, capturable: bool = False,
         foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
     ) -> None:  # fmt: skip

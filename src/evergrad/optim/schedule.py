@@ -26,12 +26,12 @@ def write_rate(group: dict[str, Any], rate: Any) -> None:
         group["lr"] = rate
 
 
-def own_rate(rate: Any) -> Any:
+def own_rate(rate: object) -> Any:
     """A rate to keep: a tensor is written to by later steps."""
     return rate.detach().clone() if isinstance(rate, Tensor) else rate
 
 
-def for_each_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
+def for_each_group(name: str, optimizer: Optimizer, value: object) -> list[Any]:
     count = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
         return [value] * count
@@ -90,7 +90,7 @@ class LRScheduler:
         """Everything but the optimizer."""
         return {key: value for key, value in self.__dict__.items() if key != "optimizer"}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, object]) -> None:
         """Continue from what ``state_dict`` gave."""
         self.__dict__.update(state_dict)
 
@@ -127,7 +127,7 @@ class LRScheduler:
             rates = self.get_lr() if closed is None else closed()
         self._write(rates)
 
-    def _write(self, rates: Iterable[Any]) -> None:
+    def _write(self, rates: Iterable[object]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             write_rate(group, rate)
         self._last_lr: list[Any] = [own_rate(rate) for rate in self._present()]

@@ -24,8 +24,8 @@ def _plain(p: Tensor, g: Tensor, lr: Any, weight_decay: Any, *, maximize: bool) 
 
 
 def _momentum(
-    p: Tensor, buffer: Tensor, g: Tensor, lr: Any, weight_decay: Any, momentum: Any,
-    taken: Any, *, maximize: bool, nesterov: bool,
+    p: Tensor, buffer: Tensor, g: Tensor, lr: Tensor, weight_decay: Tensor, momentum: Tensor,
+    taken: Tensor, *, maximize: bool, nesterov: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The first gradient is taken whole: ``taken`` is then 1 and the buffer still zero."""
     g = (-g if maximize else g) + p * weight_decay
@@ -37,7 +37,7 @@ class SGD(ParameterwiseOptimizer):
     """``p -= lr * g``, with momentum, dampening, weight decay and Nesterov's look-ahead."""
 
     def __init__(
-        self, params: Any, lr: Any = 1e-3, momentum: float = 0, dampening: float = 0,
+        self, params: object, lr: object = 1e-3, momentum: float = 0, dampening: float = 0,
         weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
         foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None,
     ) -> None:  # fmt: skip
@@ -92,7 +92,7 @@ class SGD(ParameterwiseOptimizer):
             add_scaled(p, grad, -group["lr"])
 
     def _sparse_momentum(
-        self, state: dict[str, Any], grad: Tensor, group: dict[str, Any]
+        self, state: dict[str, object], grad: Tensor, group: dict[str, Any]
     ) -> Tensor:
         """The direction to go, after the gradient has entered the momentum."""
         buffer = state.get("momentum_buffer")

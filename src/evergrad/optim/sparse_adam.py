@@ -60,7 +60,7 @@ class SparseAdam(ParameterwiseOptimizer):
                 f"Sparse params at indices {sparse}: SparseAdam requires dense parameter tensors"
             )
 
-    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, object]) -> None:
         rows = rows_of(p, grad, few=False)
         if rows is not None:
             self._update_traced(p, rows, group)
@@ -80,7 +80,7 @@ class SparseAdam(ParameterwiseOptimizer):
             if grad._nnz():  # type: ignore[attr-defined]
                 _update_rows(p, grad, state, group)
 
-    def _update_traced(self, p: Tensor, rows: Rows, group: dict[str, Any]) -> None:
+    def _update_traced(self, p: Tensor, rows: Rows, group: dict[str, object]) -> None:
         """The same inside a trace, where the counter of steps is a tensor."""
         state = self.state[p]
         if not state:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.functionalize import concrete_item, guard
@@ -18,6 +18,9 @@ from evergrad.nn.norm import _BatchNorm
 from evergrad.ops.rows.creation.constants import scalar_tensor
 from evergrad.optim.optimizer import Optimizer
 from evergrad.optim.schedule import LRScheduler, for_each_group
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
 
 Average = Callable[[Tensor, Tensor, Any], Tensor]
 AverageOfMany = Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]
@@ -42,7 +45,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
     """
     _check_decay(decay)
 
-    def average(held: Tensor, current: Tensor, count: Any) -> Tensor:
+    def average(held: Tensor, current: Tensor, count: object) -> Tensor:
         with using(grad=False):
             return held * decay + current * (1 - decay)
 
@@ -97,7 +100,7 @@ def get_swa_multi_avg_fn() -> AverageOfMany:
 def _in_place(average: Average, weight: Callable[[Any], float]) -> AverageOfMany:
     """An average that writes into what it averages; floats go towards the new values at once."""
 
-    def update(held: Sequence[Tensor], current: Sequence[Tensor], count: Any) -> None:
+    def update(held: Sequence[Tensor], current: Sequence[Tensor], count: object) -> None:
         with using(grad=False):
             for own, other in zip(held, current, strict=True):
                 if own.dtype.category >= dtypes.FLOATING:
@@ -128,7 +131,7 @@ class AveragedModel(Module):
     """
 
     def __init__(
-        self, model: Module, device: Any = None, avg_fn: Average | None = None,
+        self, model: Module, device: DeviceLike = None, avg_fn: Average | None = None,
         multi_avg_fn: AverageOfMany | None = None, use_buffers: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -168,7 +171,7 @@ class AveragedModel(Module):
         return [tensor.detach() for tensor in tensors]
 
 
-def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
+def update_bn(loader: Iterable[object], model: Module, device: DeviceLike = None) -> None:
     """Compute the running statistics of all batch norms anew, in one pass over the data.
 
     Args:
@@ -217,7 +220,7 @@ class SWALR(LRScheduler):
     """
 
     def __init__(
-        self, optimizer: Optimizer, swa_lr: Any, anneal_epochs: int = 10,
+        self, optimizer: Optimizer, swa_lr: object, anneal_epochs: int = 10,
         anneal_strategy: str = "cos", last_epoch: int = -1,
     ) -> None:  # fmt: skip
         rates = for_each_group("swa_lr", optimizer, swa_lr)

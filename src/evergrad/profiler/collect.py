@@ -78,7 +78,7 @@ class Collector:
         shapes = _shapes(_arguments(values)) if self.with_shapes else ()
         self.open(values["op"].name, shapes)
 
-    def open(self, name: str, shapes: tuple[Any, ...] = ()) -> None:
+    def open(self, name: str, shapes: tuple[object, ...] = ()) -> None:
         self._open.append(Event(name, time.perf_counter_ns(), threading.get_ident(), shapes))
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class Collector:
         self.events.append(event)
 
 
-def _shapes(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _shapes(args: tuple[object, ...]) -> tuple[Any, ...]:
     return tuple(tuple(getattr(a, "shape", ())) for a in args)
 
 
@@ -125,7 +125,7 @@ class record_function:  # noqa: N801 - PyTorch's spelling
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def within(*args: Any, **kwargs: Any) -> Any:
+        def within(*args: object, **kwargs: object) -> Any:
             with record_function(self.name, self.args):
                 return function(*args, **kwargs)
 

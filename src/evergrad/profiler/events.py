@@ -16,7 +16,7 @@ class Event:
 
     __slots__ = ("end", "inner", "name", "shapes", "start", "thread")
 
-    def __init__(self, name: str, start: int, thread: int, shapes: tuple[Any, ...] = ()) -> None:
+    def __init__(self, name: str, start: int, thread: int, shapes: tuple[object, ...] = ()) -> None:
         self.name: str = name
         self.start: int = start
         self.end: int = start
@@ -52,7 +52,7 @@ class FunctionEventAvg:
     True
     """
 
-    def __init__(self, key: str, input_shapes: tuple[Any, ...] = ()) -> None:
+    def __init__(self, key: str, input_shapes: tuple[object, ...] = ()) -> None:
         self.key = key
         self.input_shapes = input_shapes
         self.count: int = 0
@@ -85,7 +85,7 @@ class EventList(list[Any]):
 
     def table(
         self, sort_by: str | None = None, row_limit: int = 100, max_name_column_width: int = 55,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> str:  # fmt: skip
         """The averages as text, the largest first; times of a GPU, if asked for, are the CPU's."""
         rows = list(self)

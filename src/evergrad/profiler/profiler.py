@@ -8,7 +8,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any
 
 from evergrad.profiler.collect import Collector
 from evergrad.profiler.events import Event, EventList, averages, write_chrome_trace
@@ -137,11 +136,11 @@ class profile:  # noqa: N801 - PyTorch's spelling
     def __init__(
         self, *, activities: Iterable[ProfilerActivity] | None = None,
         schedule: Callable[[int], ProfilerAction] | None = None,
-        on_trace_ready: Callable[..., Any] | None = None, record_shapes: bool = False,
+        on_trace_ready: Callable[..., object] | None = None, record_shapes: bool = False,
         profile_memory: bool = False, with_stack: bool = False, with_flops: bool = False,
-        with_modules: bool = False, experimental_config: Any = None,
-        execution_trace_observer: Any = None, acc_events: bool = False,
-        use_cuda: bool | None = None, custom_trace_id_callback: Any = None,
+        with_modules: bool = False, experimental_config: object = None,
+        execution_trace_observer: object = None, acc_events: bool = False,
+        use_cuda: bool | None = None, custom_trace_id_callback: object = None,
         post_processing_timeout_s: float | None = None,
     ) -> None:  # fmt: skip
         self.activities: set[ProfilerActivity] = (

@@ -34,7 +34,7 @@ from evergrad.ragged.value import (
 V = TypeVar("V", Tensor, Batch)
 
 
-def operands(symbol: str, a: Any, b: Any) -> tuple[Any, Any]:
+def operands(symbol: str, a: object, b: object) -> tuple[Any, Any]:
     """Two tensors, or two batches: a tensor beside a batch stands at all of its places."""
     if not isinstance(a, Value) or not isinstance(b, Value):
         refuse(symbol, a, b)
@@ -45,7 +45,7 @@ def operands(symbol: str, a: Any, b: Any) -> tuple[Any, Any]:
     return a, b
 
 
-def operand(name: str, a: Any) -> None:
+def operand(name: str, a: object) -> None:
     """Raise unless the one operand is a ragged value."""
     if not isinstance(a, Value):
         raise TypeError(

@@ -8,7 +8,7 @@ import math
 import os
 import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from evergrad.io.safetensors import safe_open, save_file
 from evergrad.ragged.batch import Batch, batch
 from evergrad.ragged.value import Tensor, tensor
 from evergrad.utils.atomic_file import replacing
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
 
 Path = str | os.PathLike[str]
 
@@ -108,7 +111,7 @@ def write_csv(value: Tensor | Batch, path: Path) -> None:
         file.write((text + "\n" if items else "").encode())
 
 
-def read_csv(path: Path, dtype: Any = None) -> Batch:
+def read_csv(path: Path, dtype: DtypeLike = None) -> Batch:
     """A batch with a vector for each line, of as many numbers as it has; an empty line is zero.
 
     Numbers are read in the element type, float64 if none is given: integers of 64 bits keep all

@@ -20,7 +20,7 @@ from evergrad.ops.surface.convert import as_tensor
 from evergrad.ragged.value import Tensor, tensor
 
 
-def evaluate(value: Tensor, *points: Any) -> Dense:
+def evaluate(value: Tensor, *points: object) -> Dense:
     """The polynomial at points: one coordinate for each dimension, numbers or dense tensors that
     broadcast together. Dimensions without a coordinate are evaluated at zero, by Horner's rule::
 
@@ -40,7 +40,7 @@ def evaluate(value: Tensor, *points: Any) -> Dense:
     return found
 
 
-def _require_tensor(name: str, value: Any) -> None:
+def _require_tensor(name: str, value: object) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"{name}(): expected a ragged.Tensor, got {type(value).__name__}")
 

@@ -11,18 +11,22 @@ from __future__ import annotations
 import itertools
 import numbers
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
 from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
 from evergrad.core.shapes import Shape, Size
+from evergrad.core.tensor import Array
 from evergrad.core.tensor import Tensor as Dense
 from evergrad.core.tree import register_pytree_node
 from evergrad.ops.rows.movement.slices import PAD_SLICE, SLICE
 from evergrad.ops.rows.movement.views import reshape
 from evergrad.ops.surface.convert import as_tensor
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
 
 
 def aligned(*shapes: Shape) -> list[Shape]:
@@ -145,29 +149,29 @@ class Value:
 
     # -- operators --------------------------------------------------------------------------
 
-    def _operand(self, symbol: str, other: Any) -> Self:
+    def _operand(self, symbol: str, other: object) -> Self:
         if type(other) is type(self):
             return other
         refuse(symbol, self, other)
 
-    def __add__(self, other: Any) -> Self:
+    def __add__(self, other: object) -> Self:
         other = self._operand("+", other)
         layout = self.joined(other, common_shape)
         return self.rebuilt(self.extended(layout) + other.extended(layout), layout)
 
-    def __sub__(self, other: Any) -> Self:
+    def __sub__(self, other: object) -> Self:
         other = self._operand("-", other)
         layout = self.joined(other, common_shape)
         return self.rebuilt(self.extended(layout) - other.extended(layout), layout)
 
-    def __mul__(self, other: Any) -> Self:
+    def __mul__(self, other: object) -> Self:
         if isinstance(other, numbers.Number):
             return self.rebuilt(self.elements * other)  # type: ignore[operator]
         other = self._operand("*", other)
         layout = self.joined(other, common_shape)
         return self.rebuilt(self.extended(layout) * other.extended(layout), layout)
 
-    def __truediv__(self, other: Any) -> Self:
+    def __truediv__(self, other: object) -> Self:
         if isinstance(other, numbers.Number):
             return self.rebuilt(self.elements / other)  # type: ignore[operator]
         refuse("/", self, other)
@@ -175,10 +179,10 @@ class Value:
     def __rmul__(self, other: Any) -> Self:
         return self.__mul__(other)
 
-    def __radd__(self, other: Any) -> NoReturn:
+    def __radd__(self, other: object) -> NoReturn:
         refuse("+", other, self)
 
-    def __rsub__(self, other: Any) -> NoReturn:
+    def __rsub__(self, other: object) -> NoReturn:
         refuse("-", other, self)
 
     def __neg__(self) -> Self:
@@ -194,7 +198,7 @@ class Value:
         raise TypeError("a ragged value is not true or false; compare it, as in x == ragged.zero()")
 
 
-def refuse(symbol: str, a: Any, b: Any) -> NoReturn:
+def refuse(symbol: str, a: object, b: object) -> NoReturn:
     """Raise for operands of different kinds."""
     raise TypeError(
         f"{_kind(a)} {symbol} {_kind(b)}: ragged values are continued with zeros and dense tensors "
@@ -204,7 +208,7 @@ def refuse(symbol: str, a: Any, b: Any) -> NoReturn:
     )
 
 
-def _kind(x: Any) -> str:
+def _kind(x: object) -> str:
     if isinstance(x, Value):
         return f"ragged.{type(x).__name__}"
     return "a dense Tensor" if isinstance(x, Dense) else type(x).__name__
@@ -280,7 +284,7 @@ class Tensor(Value):
         """The elements as nested lists."""
         return self.dense.tolist()
 
-    def numpy(self) -> Any:
+    def numpy(self) -> Array:
         """The representative as a NumPy array."""
         return self.dense.numpy()
 
@@ -288,7 +292,7 @@ class Tensor(Value):
         return f"ragged.{self.dense!r}"
 
 
-def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+def tensor(data: object, dtype: DtypeLike = None, requires_grad: bool = False) -> Tensor:
     """A value from numbers, nested lists, an array, or a dense tensor, whose history it keeps.
 
     ``requires_grad`` makes it a leaf of the graph::
@@ -304,7 +308,7 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     return Tensor(dense)
 
 
-def zero(dtype: Any = None) -> Tensor:
+def zero(dtype: DtypeLike = None) -> Tensor:
     """The neutral value of addition: the empty array.
 
     >>> ragged.zero()

@@ -272,7 +272,7 @@ async def _body(request: Request) -> Body:
         raise RequestError(f"the body is not JSON: {error}") from error
 
 
-def _event(value: dict[str, Any]) -> str:
+def _event(value: dict[str, object]) -> str:
     return f"data: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n\n"
 
 

@@ -40,7 +40,7 @@ class RequestError(Exception):
 class Body:
     """A JSON object whose values are taken with their type checked."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         if not isinstance(value, Mapping):
             raise RequestError("the body has to be a JSON object")
         self._value = value
@@ -51,7 +51,7 @@ class Body:
     def __contains__(self, name: str) -> bool:
         return self._value.get(name) is not None
 
-    def take(self, name: str, *kinds: type, default: Any = None) -> Any:
+    def take(self, name: str, *kinds: type, default: object = None) -> Any:
         found = self._value.get(name)
         if found is None:
             return default
@@ -63,7 +63,7 @@ class Body:
         names = " or ".join(kind.__name__ for kind in kinds)
         raise RequestError(f"{name} has to be {names}, not {str(found)[:80]!r}", name)
 
-    def whole(self, name: str, least: int, most: int, default: Any = None) -> Any:
+    def whole(self, name: str, least: int, most: int, default: object = None) -> Any:
         found = self.take(name, int, default=default)
         if found is not None and not least <= found <= most:
             raise RequestError(f"{name} has to be from {least} to {most}, not {found}", name)
@@ -179,7 +179,7 @@ def _are_tokens(value: Any) -> bool:
     return bool(is_whole) and all(is_whole)
 
 
-def _tokens(one: Any, service: Service, name: str) -> list[int]:
+def _tokens(one: object, service: Service, name: str) -> list[int]:
     if isinstance(one, str):
         try:
             return service.text_prompt(one)
@@ -207,13 +207,13 @@ class Reply:
     def is_chat(self) -> bool:
         return self.kind == "chat.completion"
 
-    def envelope(self, choices: list[dict[str, Any]], kind: str | None = None) -> dict[str, Any]:
+    def envelope(self, choices: list[dict[str, object]], kind: str | None = None) -> dict[str, Any]:
         return {
             "id": self.id, "object": kind or self.kind, "created": self.created,
             "model": self.model, "choices": choices,
         }  # fmt: skip
 
-    def chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    def chunk(self, choices: list[dict[str, object]]) -> dict[str, Any]:
         return self.envelope(choices, "chat.completion.chunk" if self.is_chat else self.kind)
 
     def delta(self, index: int, piece: Piece, offset: int, with_log: bool) -> dict[str, Any]:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype, get_default_dtype
 from evergrad.core.memory_format import strided
 from evergrad.core.tensor import Tensor
 from evergrad.ops.surface.public import FUNCTIONS as _F
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, LayoutLike
 
 __all__ = [
     "bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine",
@@ -26,8 +29,8 @@ class _Options:
     """What the windows have in common: length, symmetry, and how the result is made."""
 
     def __init__(
-        self, name: str, length: int, sym: bool, kind: dtype | None, layout: Any, device: Any,
-        requires_grad: bool,
+        self, name: str, length: int, sym: bool, kind: dtype | None, layout: LayoutLike,
+        device: DeviceLike, requires_grad: bool,
     ) -> None:  # fmt: skip
         self.dtype = get_default_dtype() if kind is None else kind
         if length < 0:
@@ -54,14 +57,14 @@ class _Options:
         made: Tensor = _F["ones"](self.length, **self.further)
         return made
 
-    def points(self, start: Any, end: Any) -> Tensor:
+    def points(self, start: object, end: object) -> Tensor:
         made: Tensor = _F["linspace"](start, end, self.length, **self.further)
         return made
 
 
 def exponential(
     M: int, *, center: float | None = None, tau: float = 1.0, sym: bool = True,
-    dtype: dtype | None = None, layout: Any = strided, device: Any = None,
+    dtype: dtype | None = None, layout: LayoutLike = strided, device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """``exp(-|n - center| / tau)``
@@ -91,8 +94,8 @@ def exponential(
 
 
 def cosine(
-    M: int, *, sym: bool = True, dtype: dtype | None = None, layout: Any = strided,
-    device: Any = None, requires_grad: bool = False,
+    M: int, *, sym: bool = True, dtype: dtype | None = None, layout: LayoutLike = strided,
+    device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """``sin(pi (n + 0.5) / M)``
 
@@ -115,7 +118,7 @@ def cosine(
 
 def gaussian(
     M: int, *, std: float = 1.0, sym: bool = True, dtype: dtype | None = None,
-    layout: Any = strided, device: Any = None, requires_grad: bool = False,
+    layout: LayoutLike = strided, device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """``exp(-((n - N / 2) / std)^2 / 2)``
 
@@ -143,7 +146,7 @@ def gaussian(
 
 def kaiser(
     M: int, *, beta: float = 12.0, sym: bool = True, dtype: dtype | None = None,
-    layout: Any = strided, device: Any = None, requires_grad: bool = False,
+    layout: LayoutLike = strided, device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """``i0(beta sqrt(1 - (2 n / N - 1)^2)) / i0(beta)``
 
@@ -174,7 +177,7 @@ def kaiser(
 
 def general_cosine(
     M: int, *, a: Iterable[float], sym: bool = True, dtype: dtype | None = None,
-    layout: Any = strided, device: Any = None, requires_grad: bool = False,
+    layout: LayoutLike = strided, device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """The sum of ``(-1)^i a_i cos(2 pi i n / N)``
 
@@ -320,8 +323,8 @@ def nuttall(
 
 
 def bartlett(
-    M: int, *, sym: bool = True, dtype: dtype | None = None, layout: Any = strided,
-    device: Any = None, requires_grad: bool = False,
+    M: int, *, sym: bool = True, dtype: dtype | None = None, layout: LayoutLike = strided,
+    device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """``1 - |2 n / N - 1|``
 

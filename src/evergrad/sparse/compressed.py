@@ -12,7 +12,7 @@ Rows of the op table that do not keep the pattern are applied in coordinate form
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from evergrad.core.tensor import Array, Tensor, detached, from_array
 from evergrad.extension import ExtensionPoint
 from evergrad.sparse.pattern import Patterned
 from evergrad.sparse.text import sparse_text
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike, MemoryFormatLike
 
 _to_sparse: ExtensionPoint[..., Tensor] = ExtensionPoint("to_sparse")
 _coordinate_pattern: ExtensionPoint[..., Patterned] = ExtensionPoint("coordinate_pattern")
@@ -85,7 +88,7 @@ class CompressedTensor(Patterned):
         found = _coordinate_pattern(self).at_pattern(cotangent)
         return found.reshape(self._elements.shape)
 
-    def bind_row(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def bind_row(self, op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
         row = _row(op.name)
         if row is None:
             raise no_form(op.name, self)
@@ -153,7 +156,7 @@ class CompressedTensor(Patterned):
     def stride(self, dim: int | None = None) -> Any:
         raise RuntimeError(f"Sparse {self.layout_name[6:].upper()} tensors do not have strides")
 
-    def is_contiguous(self, memory_format: Any = None) -> bool:
+    def is_contiguous(self, memory_format: MemoryFormatLike = None) -> bool:
         return False
 
     # -- parts ------------------------------------------------------------------------------
@@ -188,15 +191,15 @@ class CompressedTensor(Patterned):
 
     # -- other layouts ----------------------------------------------------------------------
 
-    def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
+    def to_dense(self, dtype: DtypeLike = None, *, masked_grad: bool | None = None) -> Tensor:
         """The same elements as one dense tensor."""
         return self.to_sparse_coo().to_dense(dtype)
 
-    def to_sparse(self, *args: Any, **options: Any) -> Tensor:
+    def to_sparse(self, *args: object, **options: object) -> Tensor:
         """In another sparse layout; in coordinate form if none is named."""
         return _to_sparse(self, *args, **options)
 
-    def filled(self, value: Any, dtype: dtype) -> Tensor:
+    def filled(self, value: object, dtype: dtype) -> Tensor:
         if value != 0:
             raise no_form("full_like", self)
         first = self._pointers.ndim - 1
@@ -214,7 +217,7 @@ class CompressedTensor(Patterned):
         parts = {compressed: self._pointers, plain: self._plain, "values": self._elements}
         return sparse_text(self, parts, new_line=False)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         args = (self._pointers, self._plain, self._elements, self._type.shape)
         return _rebuilt, (*args, self._layout.name, self.requires_grad)
 

@@ -27,7 +27,7 @@ from evergrad.sparse.rows import COO_ROWS, KEEPS_ZERO, LINEAR, Row, is_number
 _THROUGH_COORDINATES = ("pow", "cat")
 
 
-def _on_elements(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _on_elements(op: Op, args: tuple[Any, ...], attrs: dict[str, object]) -> Any:
     matrix: CompressedTensor = args[0]
     return matrix.with_elements(bind(op, matrix.live_elements(), *args[1:], **attrs))
 
@@ -54,7 +54,7 @@ def _added(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     return COO_ROWS[op.name](op, args, attrs)
 
 
-def _same_pattern(a: Any, b: Any) -> bool:
+def _same_pattern(a: object, b: object) -> bool:
     """Whether two tensors have their elements in the same places."""
     if not (isinstance(a, CompressedTensor) and isinstance(b, CompressedTensor)):
         return False
@@ -69,7 +69,7 @@ def _same_pattern(a: Any, b: Any) -> bool:
     )
 
 
-def _in_coordinates(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _in_coordinates(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
     first = next(a for a in args if isinstance(a, CompressedTensor))
     found = COO_ROWS[op.name](op, tuple(_coordinates(a) for a in args), attrs)
     if isinstance(found, SparseTensor) and found.sparse_dim() == first.batch_dim() + 2:
@@ -77,11 +77,11 @@ def _in_coordinates(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any
     return found
 
 
-def _coordinates(value: Any) -> Any:
+def _coordinates(value: object) -> Any:
     return value.to_sparse_coo() if isinstance(value, CompressedTensor) else value
 
 
-def _product(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _product(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
     """The product of two sparse matrices is compressed as the first one is, unless in blocks."""
     found = product(op, args, attrs)
     if not isinstance(found, SparseTensor):

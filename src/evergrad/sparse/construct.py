@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,10 +30,13 @@ from evergrad.sparse.invariants import (
     checks_wanted,
 )
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike
+
 
 def sparse_coo_tensor(
-    indices: Any = None, values: Any = None, size: Any = None, *, dtype: Any = None,
-    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+    indices: object = None, values: object = None, size: Any = None, *, dtype: DtypeLike = None,
+    device: DeviceLike = None, pin_memory: bool = False, requires_grad: bool = False,
     check_invariants: bool | None = None, is_coalesced: bool | None = None,
 ) -> SparseTensor:  # fmt: skip
     """A sparse tensor with the given ``values`` at the given ``indices``.
@@ -67,7 +70,7 @@ def sparse_coo_tensor(
     return _finished(made, elements, requires_grad)  # type: ignore[no-any-return]
 
 
-def _without_elements(size: Any, dtype: Any, requires_grad: bool) -> SparseTensor:
+def _without_elements(size: Any, dtype: DtypeLike, requires_grad: bool) -> SparseTensor:
     if size is None:
         raise TypeError("sparse_coo_tensor() needs indices and values, or a size")
     shape = tuple(int(n) for n in size)
@@ -77,12 +80,12 @@ def _without_elements(size: Any, dtype: Any, requires_grad: bool) -> SparseTenso
     return made.requires_grad_(requires_grad)  # type: ignore[return-value]
 
 
-def _as_elements(values: Any, dtype: Any) -> Tensor:
+def _as_elements(values: object, dtype: DtypeLike) -> Tensor:
     elements = as_tensor(values)
     return elements if dtype is None else cast(elements, as_dtype(dtype))
 
 
-def _as_index(indices: Any) -> Tensor:
+def _as_index(indices: object) -> Tensor:
     return detached(cast(as_tensor(indices), dtypes.int64))
 
 
@@ -114,9 +117,9 @@ def _finished(made: Any, elements: Tensor, requires_grad: bool) -> Any:
 
 
 def sparse_compressed_tensor(
-    compressed_indices: Any, plain_indices: Any, values: Any, size: Any = None, *,
-    dtype: Any = None, layout: Layout | None = None, device: Any = None, pin_memory: bool = False,
-    requires_grad: bool = False, check_invariants: bool | None = None,
+    compressed_indices: object, plain_indices: object, values: object, size: Any = None, *,
+    dtype: DtypeLike = None, layout: Layout | None = None, device: DeviceLike = None,
+    pin_memory: bool = False, requires_grad: bool = False, check_invariants: bool | None = None,
 ) -> CompressedTensor:  # fmt: skip
     """A sparse matrix whose rows (``sparse_csr``, ``sparse_bsr``) or columns (``sparse_csc``,
     ``sparse_bsc``) are compressed: ``compressed_indices`` says where in ``plain_indices`` and
@@ -185,7 +188,7 @@ def sparse_bsr_tensor(
 
 
 def sparse_bsc_tensor(
-    ccol_indices: Any, row_indices: Any, values: Any, size: Any = None, **options: Any
+    ccol_indices: Any, row_indices: Any, values: object, size: Any = None, **options: Any
 ) -> CompressedTensor:
     """A sparse matrix of dense blocks ``values[i]``, stored column by column of blocks."""
     return sparse_compressed_tensor(
@@ -193,7 +196,7 @@ def sparse_bsc_tensor(
     )
 
 
-def _as_pointers(part: Any) -> Tensor:
+def _as_pointers(part: object) -> Tensor:
     """An index part in its own integer type: int32 stays so."""
     index = as_tensor(part)
     if index.dtype not in (dtypes.int32, dtypes.int64):

@@ -28,7 +28,7 @@ from evergrad.sparse.places import block_places, keys_of, places_of
 @provides("to_sparse")
 def to_sparse(
     input: Tensor, sparse_dim: Any = None, *, layout: Layout | None = None,
-    blocksize: Any = None, dense_dim: int | None = None,
+    blocksize: object = None, dense_dim: int | None = None,
 ) -> Tensor:  # fmt: skip
     """A tensor of any layout in a sparse one. Of a dense tensor what is not zero is stored; with
     ``sparse_dim`` only so many dimensions are indexed and an element is stored if any part of it

@@ -6,7 +6,7 @@ dense dimensions. Elements that stand in the same place are summed, by :meth:`co
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from evergrad.ops.surface.convert import adopt
 from evergrad.sparse.pattern import Patterned, converted
 from evergrad.sparse.places import keys_of, look_up, places_of
 from evergrad.sparse.text import sparse_text
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike, MemoryFormatLike
 
 _to_sparse: ExtensionPoint[..., Tensor] = ExtensionPoint("to_sparse")
 _row: ExtensionPoint[[str], Any] = ExtensionPoint("coo_row")
@@ -73,7 +76,7 @@ class SparseTensor(Patterned):
         places = places_of(keys, self.sparse_shape())
         return coo(places, taken(elements, first), self._type.shape, True)
 
-    def bind_row(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def bind_row(self, op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
         row = _row(op.name)
         if row is None:
             raise no_form(op.name, self)
@@ -120,7 +123,7 @@ class SparseTensor(Patterned):
         """Sparse tensors have no strides: zeros."""
         return (0,) * self.ndim if dim is None else 0
 
-    def is_contiguous(self, memory_format: Any = None) -> bool:
+    def is_contiguous(self, memory_format: MemoryFormatLike = None) -> bool:
         return False
 
     # -- parts ------------------------------------------------------------------------------
@@ -156,14 +159,14 @@ class SparseTensor(Patterned):
         summed = summed_at(self.live_elements(), target.reshape(-1), len(keys))
         return coo(places_of(keys, extents), summed, self._type.shape, True)
 
-    def filled(self, value: Any, dtype: dtype) -> Tensor:
+    def filled(self, value: object, dtype: dtype) -> Tensor:
         if value != 0:
             raise no_form("full_like", self)
         return converted(empty_coo(self), dtype)
 
     # -- other layouts ----------------------------------------------------------------------
 
-    def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
+    def to_dense(self, dtype: DtypeLike = None, *, masked_grad: bool | None = None) -> Tensor:
         """The same elements as one dense tensor. Its gradient comes back to the places that are
         stored; those that are not stored have none."""
         elements = converted(self.live_elements(), dtype)
@@ -172,7 +175,7 @@ class SparseTensor(Patterned):
         rows = [adopt(row.copy()) for row in self._places]
         return bind(INDEX_SUM, elements, *rows, start=0, extents=self.sparse_shape())  # type: ignore[no-any-return]
 
-    def to_sparse(self, *args: Any, **options: Any) -> Tensor:
+    def to_sparse(self, *args: object, **options: object) -> Tensor:
         """In another sparse layout."""
         return _to_sparse(self, *args, **options)
 
@@ -201,7 +204,12 @@ class SparseTensor(Patterned):
     # -- the rest ---------------------------------------------------------------------------
 
     def norm(  # type: ignore[override]
-        self, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+        self,
+        p: object = "fro",
+        dim: object = None,
+        keepdim: bool = False,
+        *,
+        dtype: DtypeLike = None,
     ) -> Tensor:
         """The norm of all elements."""
         if dim is not None or keepdim:
@@ -212,7 +220,7 @@ class SparseTensor(Patterned):
         parts = {"indices": self._indices(), "values": self._elements}
         return sparse_text(self, parts, new_line=True)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         args = (self._places_part, self._elements, self._type.shape, self._coalesced)
         return _rebuilt, (*args, self.requires_grad)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from evergrad.sparse.pattern import Patterned
 from evergrad.sparse.places import keys_of
 from evergrad.sparse.products import check_matrices, masked_product, sampled
 from evergrad.sparse.rows import sum_over
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
 
 
 def mm(mat1: Tensor, mat2: Tensor) -> Tensor:
@@ -96,7 +99,7 @@ def sampled_addmm(
     return pattern.with_elements(pattern.live_elements() * beta + added)
 
 
-def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
+def sum(input: Tensor, dim: Any = None, dtype: DtypeLike = None) -> Tensor:
     """The sum over all or some dimensions, of a sparse tensor; sparse if an indexed one is left.
 
     Args:
@@ -126,7 +129,7 @@ def _require_coordinates(name: str, input: Tensor) -> SparseTensor:
 # -- softmax ------------------------------------------------------------------------------------
 
 
-def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+def softmax(input: Tensor, dim: int, *, dtype: DtypeLike = None) -> Tensor:
     """The softmax over the elements that are stored; all others count as minus infinity.
 
     Args:
@@ -149,7 +152,7 @@ def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     return sparse.with_elements(powers / totals)  # type: ignore[no-any-return]
 
 
-def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+def log_softmax(input: Tensor, dim: int, *, dtype: DtypeLike = None) -> Tensor:
     """The logarithm of :func:`softmax`.
 
     Args:
@@ -171,7 +174,7 @@ def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     return sparse.with_elements(shifted - totals)  # type: ignore[no-any-return]
 
 
-def _ready_for_softmax(input: Tensor, dtype: Any) -> SparseTensor:
+def _ready_for_softmax(input: Tensor, dtype: DtypeLike) -> SparseTensor:
     sparse = _require_coordinates("softmax", input)
     if dtype is not None:
         sparse = cast(sparse, as_dtype(dtype))  # type: ignore[assignment]

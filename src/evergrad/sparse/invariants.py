@@ -145,6 +145,6 @@ def check_parts_of_compressed(
         )
 
 
-def _demand(holds: Any, what: str) -> None:
+def _demand(holds: object, what: str) -> None:
     if not holds:
         raise RuntimeError(f"`{what}` is not satisfied.")

@@ -21,6 +21,7 @@ from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, current_node, detached
 
 if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike, MemoryFormatLike
     from evergrad.sparse.coo import SparseTensor
 
 
@@ -70,7 +71,7 @@ class Patterned(Compound):
         """The same elements, without a history."""
         return self.rebuilt(detached(self._elements))
 
-    def clone(self, *, memory_format: Any = None) -> Any:
+    def clone(self, *, memory_format: MemoryFormatLike = None) -> Any:
         """A copy in memory of its own, connected to the graph."""
         return self.with_elements(self.live_elements().clone())
 
@@ -82,10 +83,10 @@ class Patterned(Compound):
     def _text(self) -> str:
         raise NotImplementedError
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: object = None) -> str:
         return self._text()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, object]) -> Any:
         if id(self) in memo:
             return memo[id(self)]
         if not self.is_leaf:
@@ -100,7 +101,7 @@ class Patterned(Compound):
         return made
 
 
-def converted(tensor: Tensor, dtype: Any) -> Tensor:
+def converted(tensor: Tensor, dtype: DtypeLike) -> Tensor:
     """A tensor in another element type, if one is given."""
     return tensor if dtype is None else cast(tensor, as_dtype(dtype))
 

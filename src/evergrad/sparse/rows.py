@@ -53,7 +53,7 @@ def row(*names: str) -> Callable[[Row], Row]:
     return enter
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     """Whether an operand is one number: Python's, or a dense tensor without dimensions."""
     return not isinstance(value, Tensor) or not (isinstance(value, Patterned) or value.ndim)
 
@@ -62,19 +62,19 @@ def is_number(value: Any) -> bool:
 
 
 @row(*LINEAR)
-def _linear(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _linear(op: Op, args: tuple[Any, ...], attrs: dict[str, object]) -> Any:
     sparse: SparseTensor = args[0]
     return sparse.with_elements(bind(op, sparse.live_elements(), **attrs))
 
 
 @row(*KEEPS_ZERO)
-def _keeps_zero(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _keeps_zero(op: Op, args: tuple[Any, ...], attrs: dict[str, object]) -> Any:
     sparse = args[0].coalesce()
     return sparse.with_elements(bind(op, sparse.live_elements(), *args[1:], **attrs))
 
 
 @row("pow")
-def _power(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _power(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
     base, exponent = args
     if not isinstance(base, SparseTensor) or not is_number(exponent):
         raise no_form(op.name, next(a for a in args if isinstance(a, SparseTensor)))
@@ -87,7 +87,7 @@ def _power(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 
 
 @row("div", "floor_divide", "trunc_divide")
-def _quotient(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _quotient(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
     sparse, divisor = args
     if not isinstance(sparse, SparseTensor) or not is_number(divisor):
         shape = list(divisor.shape) if isinstance(divisor, Tensor) else []
@@ -157,7 +157,7 @@ def _check_same(name: str, a: SparseTensor, b: SparseTensor) -> None:
 # -- sums of two --------------------------------------------------------------------------------
 
 
-def _type_of_difference(a: Any, b: Patterned) -> dtype:
+def _type_of_difference(a: object, b: Patterned) -> dtype:
     types = [x._type for x in (a, b) if isinstance(x, Tensor)]
     if any(type.dtype is dtypes.bool_ for type in types):
         raise RuntimeError(

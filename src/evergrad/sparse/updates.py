@@ -28,7 +28,7 @@ def add_at(dense: Tensor, pattern: Any, elements: Tensor, alpha: Any = 1) -> Non
             dense.index_put_(_rows(pattern), added, accumulate=True)
 
 
-def write_at(dense: Tensor, pattern: Any, elements: Tensor) -> None:
+def write_at(dense: Tensor, pattern: object, elements: Tensor) -> None:
     """Replace the elements of a dense tensor at the places of a coalesced sparse one."""
     with using(grad=False):
         dense.index_put_(_rows(pattern), elements)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -284,7 +283,7 @@ def _has_floats(sample: Sample) -> bool:
     return any(a.dtype.kind in "fc" for a in Subject(sample).arrays) and bool(sample.dtypes)
 
 
-def _always(sample: Any) -> bool:
+def _always(sample: object) -> bool:
     return True
 
 

@@ -111,7 +111,7 @@ def assert_close(
             raise difference.to_error(msg) from None
 
 
-def _is_sequence(value: Any) -> bool:
+def _is_sequence(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
@@ -168,7 +168,7 @@ def _comparison_of_leaves(
     return _comparison_of_tensors(actual, expected, path, options)
 
 
-def _compare_objects(what: str, actual: Any, expected: Any, same: bool, path: Path) -> None:
+def _compare_objects(what: str, actual: object, expected: object, same: bool, path: Path) -> None:
     if not same:
         raise _DifferenceError(AssertionError, f"{what}: {actual} is not {expected}", path)
 
@@ -224,7 +224,7 @@ def _allowance(tolerance: float, equality: bool) -> str:
 
 
 def _comparison_of_tensors(
-    actual: Any, expected: Any, path: Path, options: _Options
+    actual: Tensor, expected: Tensor, path: Path, options: _Options
 ) -> Callable[[], None]:
     related = isinstance(actual, type(expected)) or isinstance(expected, type(actual))
     if not options.allow_subclasses:
@@ -241,7 +241,7 @@ def _comparison_of_tensors(
     return lambda: _compare_tensors(a, b, rtol, atol, path, options)
 
 
-def _as_tensor(value: Any) -> Tensor | None:
+def _as_tensor(value: object) -> Tensor | None:
     if isinstance(value, Tensor):
         return detached(value)
     try:

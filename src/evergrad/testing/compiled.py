@@ -31,7 +31,7 @@ GRADIENT_TOLERANCE = 1e-11
 
 
 def ensure_same_compiled(
-    what: str, function: Callable[..., Any], tensors: Sequence[Any], tolerance: float
+    what: str, function: Callable[..., object], tensors: Sequence[object], tolerance: float
 ) -> None:
     """The function gives the same, compiled and not."""
     expected = _results(function, tensors)
@@ -57,7 +57,7 @@ def check_compiled_values(samples: Sequence[Sample]) -> None:
     subjects = [Subject(sample) for sample in samples]
     starts = np.cumsum([0, *(len(s.arrays) for s in subjects)]).tolist()
 
-    def call_all(*tensors: Any) -> list[Any]:
+    def call_all(*tensors: object) -> list[Any]:
         return [
             result
             for subject, start, end in zip(subjects, starts, starts[1:], strict=False)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype, finfo, iinfo
 from evergrad.core.tensor import Tensor
 from evergrad.ops.surface.public import FUNCTIONS
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, MemoryFormatLike
 
 
 def _interval(
@@ -56,9 +59,9 @@ def _integers(shape: tuple[int, ...], kind: dtype, low: float | None, high: floa
 
 
 def make_tensor(
-    *shape: int | Sequence[int], dtype: dtype, device: Any, low: float | None = None,
+    *shape: int | Sequence[int], dtype: dtype, device: DeviceLike, low: float | None = None,
     high: float | None = None, requires_grad: bool = False, noncontiguous: bool = False,
-    exclude_zero: bool = False, memory_format: Any = None,
+    exclude_zero: bool = False, memory_format: MemoryFormatLike = None,
 ) -> Tensor:  # fmt: skip
     """A tensor of random numbers between ``low`` and ``high`` (-9 and 9 if not given)."""
     first = shape[0] if shape else ()

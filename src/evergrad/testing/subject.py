@@ -59,7 +59,7 @@ class Subject:
         """New tensors of the arrays to differentiate by."""
         return [from_array(self.arrays[k].copy()) for k in self.active]
 
-    def call(self, *tensors: Any) -> tuple[Tensor, ...]:
+    def call(self, *tensors: object) -> tuple[Tensor, ...]:
         """Make the call on these tensors; gives all the tensors that come back."""
         given = list(self.sample.inputs)
         for place, tensor in zip(self.places, tensors, strict=True):
@@ -67,7 +67,7 @@ class Subject:
         result = self.sample.call(evergrad, *given)
         return tuple(leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
 
-    def seeded_call(self, *tensors: Any) -> tuple[Tensor, ...]:
+    def seeded_call(self, *tensors: object) -> tuple[Tensor, ...]:
         """The same at the start of the random stream, so that it can be repeated."""
         manual_seed(SEED)
         return self.call(*tensors)
@@ -115,7 +115,7 @@ def as_tensors(arrays: Sequence[Array]) -> list[Tensor]:
     return [from_array(np.array(array)) for array in arrays]
 
 
-def rounding_unit(numpy_type: Any) -> float:
+def rounding_unit(numpy_type: object) -> float:
     """The distance from one to the next number of a floating-point type."""
     return dtypes.finfo(dtypes.from_numpy_dtype(numpy_type)).eps
 
@@ -155,7 +155,7 @@ def ensure_near(what: str, actual: float, expected: float, tolerance: float) -> 
 
 
 def ensure_close(
-    what: str, actual: Any, expected: Any, tolerance: float, scale: float | None = None
+    what: str, actual: Array, expected: object, tolerance: float, scale: float | None = None
 ) -> None:
     """Arrays of one shape that agree, relative to ``scale`` (the largest number expected).
 

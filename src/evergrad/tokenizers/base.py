@@ -18,7 +18,7 @@ REPLACEMENT = "\ufffd"
 LONGEST_CHARACTER = 4  # bytes in UTF-8, and so the most tokens one character can be split into
 
 
-def bounded_text(state: dict[str, Any], key: str) -> str:
+def bounded_text(state: dict[str, object], key: str) -> str:
     """A text of a stored tokenizer, of at most ``config.TOKENIZER_BYTES`` characters."""
     text = state.get(key)
     if not isinstance(text, str):

@@ -51,6 +51,6 @@ class CharTokenizer(Tokenizer):
         return {"kind": self.kind, "characters": "".join(self.characters)}
 
     @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> CharTokenizer:
+    def from_dict(cls, state: dict[str, object]) -> CharTokenizer:
         """The tokenizer that gave this dictionary."""
         return cls(bounded_text(state, "characters"))

@@ -142,7 +142,7 @@ def chat_format(tokenizer: Tokenizer) -> ChatFormat:
     return PlainFormat(tokenizer)
 
 
-def checked_message(message: Any) -> tuple[str, str]:
+def checked_message(message: object) -> tuple[str, str]:
     """The role and the text of a message."""
     if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
         raise ValueError(f'a message is {{"role": ..., "content": ...}}, not {str(message)[:80]!r}')

@@ -49,7 +49,7 @@ def tokenizer_from_dict(state: dict[str, Any]) -> Tokenizer:
     return _known(state.get("kind")).from_dict(state)
 
 
-def _known(kind: Any) -> type[CharTokenizer] | type[BPETokenizer]:
+def _known(kind: object) -> type[CharTokenizer] | type[BPETokenizer]:
     if isinstance(kind, str) and kind in KINDS:
         return KINDS[kind]
     near = get_close_matches(str(kind), KINDS, n=1)

@@ -128,7 +128,7 @@ class CheckpointStore:
         """All numbered checkpoints, the oldest first."""
         return sorted(self.folder.glob(_PATTERN))
 
-    def write(self, content: dict[str, Any], *, best: bool) -> Path:
+    def write(self, content: dict[str, object], *, best: bool) -> Path:
         """Write a checkpoint, then remove what is too old; an ``OSError`` leaves all others."""
         path = self.folder / f"step-{content['step']:06d}.ckpt"
         self.folder.mkdir(parents=True, exist_ok=True)

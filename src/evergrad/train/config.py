@@ -150,7 +150,7 @@ class RunConfig:
             raise ConfigError("memory_limit is a promise of the compiler: leave out --eager")
 
 
-def _require(part: Any, key: str, holds: bool, what: str) -> None:
+def _require(part: object, key: str, holds: bool, what: str) -> None:
     if not holds:
         raise ConfigError(f"{key} has to be {what}, not {getattr(part, key)!r}")
 
@@ -206,7 +206,7 @@ def full_key(config: RunConfig, key: str) -> str:
     raise ConfigError(f"there is no option {key!r}{nearest(wanted, candidates)}")
 
 
-def updated(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
+def updated(config: RunConfig, values: Mapping[str, object]) -> RunConfig:
     """The configuration with other values, under keys short or full."""
     hints = settable(config)
     parts: dict[str, dict[str, Any]] = {}
@@ -304,7 +304,7 @@ def parse_config(text: str, trusted: Collection[str] = ()) -> RunConfig:
     return from_mapping(parse_toml(text), trusted)
 
 
-def from_mapping(mapping: Mapping[str, Any], trusted: Collection[str] = ()) -> RunConfig:
+def from_mapping(mapping: Mapping[str, object], trusted: Collection[str] = ()) -> RunConfig:
     """The configuration of a TOML document, which begins from its ``task`` and ``preset``."""
     flat: dict[str, Any] = {}
     for key, value in mapping.items():
@@ -336,7 +336,7 @@ def to_toml(config: RunConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _toml_value(value: Any) -> str:
+def _toml_value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from evergrad.utils.tensorboard import EventFile
 
@@ -39,7 +38,7 @@ class EventLog:
         indented = "".join(f"    {line}\n" for line in text.splitlines())  # Markdown for "as it is"
         self._attempt(lambda file: file.add_text(name, indented, step))
 
-    def image(self, step: int, name: str, image: Any) -> None:
+    def image(self, step: int, name: str, image: object) -> None:
         """A picture, (height, width, 3) of uint8."""
         self._attempt(lambda file: file.add_image(name, image, step))
 

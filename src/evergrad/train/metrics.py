@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 
 class MetricsLog:
@@ -26,7 +25,7 @@ class MetricsLog:
         self._waiting = b""
         self.problem: OSError | None = None
 
-    def write(self, line: dict[str, Any]) -> None:
+    def write(self, line: dict[str, object]) -> None:
         """Append a line, and those that wait."""
         self._waiting += json.dumps(line).encode() + b"\n"
         try:

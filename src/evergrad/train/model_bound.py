@@ -33,13 +33,13 @@ class _Bound:
                 "its configuration describes a model that is much larger than its weights"
             )
 
-    def freed(self, storage: Any) -> None: ...
+    def freed(self, storage: object) -> None: ...
     def held(self, nbytes: int) -> None: ...
     def used(self, nbytes: int) -> None: ...
 
 
 @contextmanager
-def no_larger_than(weights: dict[str, Any]) -> Iterator[None]:
+def no_larger_than(weights: dict[str, object]) -> Iterator[None]:
     """Inside, no model is made that is much larger than these weights."""
     stored = [value for value in weights.values() if isinstance(value, Tensor)]
     nbytes = sum(tensor._storage.nbytes for tensor in stored)

@@ -71,7 +71,7 @@ def _rows(config: RunConfig, part: str) -> list[tuple[str, str]]:
     ]
 
 
-def _meaning(option: Field[Any], value: Any) -> str:
+def _meaning(option: Field[object], value: object) -> str:
     text = option.metadata.get("help") or _MODEL_OPTIONS.get(option.name, "")
     default = "none" if value is None else value if value != "" else '""'
     return f"{text}  [{default}]" if text else f"[{default}]"

@@ -117,7 +117,7 @@ def _column(lines: Sequence[Line], name: str) -> tuple[Any, Any]:
     return np.array(steps), np.array(values, float)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and bool(np.isfinite(value))
 
 
@@ -155,7 +155,7 @@ def _samples(run: Run) -> Any:
     return figure
 
 
-def _draw_sample(axes: Any, folder: Path, sample: dict[str, Any]) -> None:
+def _draw_sample(axes: Any, folder: Path, sample: dict[str, object]) -> None:
     picture = sample_picture(folder, sample)
     if picture is not None:
         axes.imshow(np.asarray(package("PIL.Image").open(io.BytesIO(picture)).convert("RGB")))
@@ -167,7 +167,7 @@ def _draw_sample(axes: Any, folder: Path, sample: dict[str, Any]) -> None:
     )  # fmt: skip
 
 
-def sample_picture(folder: Path, sample: dict[str, Any]) -> bytes | None:
+def sample_picture(folder: Path, sample: dict[str, object]) -> bytes | None:
     """The PNG of a sample; None if it has none, or the file is not there. Only files inside of the
     folder are read, since a page that somebody publishes would carry them."""
     if "image" not in sample:

@@ -108,7 +108,7 @@ def _evaluations(run: Run) -> str:
     return html.section("Held-out data", html.table(head, rows, 1 + len(names)) if rows else "")
 
 
-def _number(value: Any) -> str:
+def _number(value: object) -> str:
     return f"{value:.4f}" if isinstance(value, int | float) else "-"
 
 

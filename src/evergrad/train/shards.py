@@ -25,7 +25,7 @@ def is_sharded(path: Path) -> bool:
     return (path / _FIRST).is_file()
 
 
-def write_shards(path: Path, content: dict[str, Any], ranks: Ranks) -> None:
+def write_shards(path: Path, content: dict[str, object], ranks: Ranks) -> None:
     """Write a checkpoint on all ranks; an ``OSError`` of one is raised on all, and the former
     checkpoint of that name is kept."""
     building = path.with_name(f".{path.name}.shards")
@@ -93,7 +93,7 @@ def shard_of(content: dict[str, Any], rank: int, size: int) -> dict[str, Any]:
     }
 
 
-def _owners(sizes: dict[tuple[Any, ...], int], ranks: int) -> dict[tuple[Any, ...], int]:
+def _owners(sizes: dict[tuple[object, ...], int], ranks: int) -> dict[tuple[Any, ...], int]:
     """Each tensor for the rank that has least so far, the largest first."""
     held = [0] * ranks
     owner: dict[tuple[Any, ...], int] = {}

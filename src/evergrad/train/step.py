@@ -198,7 +198,7 @@ def _means(model: nn.Module, averaged: nn.Module | None) -> list[tuple[Tensor, T
     return list(zip(averaged.parameters(), model.parameters(), strict=True))
 
 
-def _identity(function: Callable[..., Any]) -> Any:
+def _identity(function: Callable[..., object]) -> Any:
     return function
 
 

@@ -71,7 +71,7 @@ class Task(ABC):
     # How many rows of a batch, equally far apart, belong together and to one rank.
     rows_per_example: ClassVar[int] = 1
 
-    def __init__(self, config: RunConfig, extras: dict[str, Any] | None = None) -> None:
+    def __init__(self, config: RunConfig, extras: dict[str, object] | None = None) -> None:
         self.config = config
 
     @classmethod

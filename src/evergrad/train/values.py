@@ -44,7 +44,7 @@ def parse_bytes(text: str) -> int:
         raise ConfigError(f"{text!r} is not a number of bytes; write it like 64MB") from None
 
 
-def convert(value: Any, hint: Any, key: str) -> Any:
+def convert(value: object, hint: Any, key: str) -> Any:
     """A value, as text of a command line or as TOML gives it, for a field with this type."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
@@ -59,14 +59,14 @@ def convert(value: Any, hint: Any, key: str) -> Any:
     return converter(value, key)
 
 
-def _convert_optional(value: Any, hint: Any, key: str) -> Any:
+def _convert_optional(value: object, hint: object, key: str) -> Any:
     if value is None or (isinstance(value, str) and value.lower() in ("", "none")):
         return None
     (inner,) = (part for part in get_args(hint) if part is not type(None))
     return convert(value, inner, key)
 
 
-def _convert_choice(value: Any, choices: tuple[Any, ...], key: str) -> Any:
+def _convert_choice(value: object, choices: tuple[object, ...], key: str) -> Any:
     for choice in choices:
         if value == choice or value == str(choice):
             return choice
@@ -74,7 +74,7 @@ def _convert_choice(value: Any, choices: tuple[Any, ...], key: str) -> Any:
     raise ConfigError(f"{key} cannot be {value!r}{nearest(str(value), known)}")
 
 
-def _convert_tuple(value: Any, parts: tuple[Any, ...], key: str) -> Any:
+def _convert_tuple(value: Any, parts: tuple[object, ...], key: str) -> Any:
     items = value.strip("()[]").split(",") if isinstance(value, str) else list(value)
     hints = [parts[0]] * len(items) if len(parts) == 2 and parts[1] is Ellipsis else list(parts)
     if len(items) != len(hints):
@@ -82,7 +82,7 @@ def _convert_tuple(value: Any, parts: tuple[Any, ...], key: str) -> Any:
     return tuple(convert(item, hint, key) for item, hint in zip(items, hints, strict=True))
 
 
-def _to_bool(value: Any, key: str) -> bool:
+def _to_bool(value: object, key: str) -> bool:
     if isinstance(value, bool):
         return value
     if str(value).lower() in ("true", "yes", "on", "1"):
@@ -92,7 +92,7 @@ def _to_bool(value: Any, key: str) -> bool:
     raise ConfigError(f"{key} is true or false, not {value!r}")
 
 
-def _to_int(value: Any, key: str) -> int:
+def _to_int(value: object, key: str) -> int:
     if isinstance(value, str):
         text = value.strip().replace("_", "").replace(",", "")
         if re.fullmatch(r"[+-]?\d+", text):
@@ -111,7 +111,7 @@ def _to_float(value: Any, key: str) -> float:
         raise ConfigError(f"{key} is a number, not {value!r}") from None
 
 
-def _to_str(value: Any, key: str) -> str:
+def _to_str(value: object, key: str) -> str:
     if isinstance(value, str):
         return value
     raise ConfigError(f"{key} is a text, not {value!r}")

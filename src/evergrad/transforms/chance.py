@@ -66,7 +66,7 @@ class RandomCrop(Module):
         size: int | Sequence[int],
         padding: int | Sequence[int] | None = None,
         pad_if_needed: bool = False,
-        fill: Any = 0,
+        fill: object = 0,
         padding_mode: str = "constant",
     ) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class RandomCrop(Module):
         self.padding_mode = padding_mode
 
     @staticmethod
-    def get_params(img: Any, output_size: tuple[int, int]) -> tuple[int, int, int, int]:
+    def get_params(img: object, output_size: tuple[int, int]) -> tuple[int, int, int, int]:
         """Top, left, height and width of the part."""
         rows, columns = size_to_crop(img, output_size)
         height, width = output_size
@@ -98,14 +98,14 @@ class RandomCrop(Module):
                 img = self._padded(img, [0, self.size[0] - rows])
         return F.crop(img, *self.get_params(img, self.size))
 
-    def _padded(self, img: Any, padding: int | Sequence[int]) -> Any:
+    def _padded(self, img: object, padding: int | Sequence[int]) -> Any:
         return F.pad(img, padding, self.fill, self.padding_mode)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(size={self.size}, padding={self.padding})"
 
 
-def size_to_crop(img: Any, output_size: tuple[int, int]) -> tuple[int, int]:
+def size_to_crop(img: object, output_size: tuple[int, int]) -> tuple[int, int]:
     """Height and width of an image that a part of ``output_size`` fits into."""
     _, rows, columns = F.get_dimensions(img)
     if rows < output_size[0] or columns < output_size[1]:
@@ -128,7 +128,7 @@ class RandomResizedCrop(Module):
         size: int | Sequence[int],
         scale: Sequence[float] = (0.08, 1.0),
         ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
-        interpolation: Any = InterpolationMode.BILINEAR,
+        interpolation: object = InterpolationMode.BILINEAR,
         antialias: bool | None = True,
     ) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class RandomResizedCrop(Module):
 
     @staticmethod
     def get_params(
-        img: Any, scale: Sequence[float], ratio: Sequence[float]
+        img: object, scale: Sequence[float], ratio: Sequence[float]
     ) -> tuple[int, int, int, int]:
         """Top, left, height and width; the middle, if ten attempts do not fit."""
         _, rows, columns = F.get_dimensions(img)
@@ -177,7 +177,7 @@ class RandomResizedCrop(Module):
         )
 
 
-def angle_range(value: Any, name: str, sizes: tuple[int, ...] = (2,)) -> list[float]:
+def angle_range(value: object, name: str, sizes: tuple[int, ...] = (2,)) -> list[float]:
     """From -value to value, or the limits as they were given."""
     if isinstance(value, int | float):
         if value < 0:
@@ -191,7 +191,7 @@ def angle_range(value: Any, name: str, sizes: tuple[int, ...] = (2,)) -> list[fl
     return [float(v) for v in value]
 
 
-def _fill_for(img: Any, fill: Any) -> Any:
+def _fill_for(img: object, fill: Any) -> Any:
     """One number for each channel of a tensor."""
     if isinstance(img, Tensor):
         channels, _, _ = F.get_dimensions(img)
@@ -210,10 +210,10 @@ class RandomRotation(Module):
     def __init__(
         self,
         degrees: float | Sequence[float],
-        interpolation: Any = InterpolationMode.NEAREST,
+        interpolation: object = InterpolationMode.NEAREST,
         expand: bool = False,
         center: Sequence[float] | None = None,
-        fill: Any = 0,
+        fill: object = 0,
     ) -> None:
         super().__init__()
         self.degrees: list[float] = angle_range(degrees, "degrees")
@@ -255,8 +255,8 @@ class RandomAffine(Module):
         translate: Sequence[float] | None = None,
         scale: Sequence[float] | None = None,
         shear: float | Sequence[float] | None = None,
-        interpolation: Any = InterpolationMode.NEAREST,
-        fill: Any = 0,
+        interpolation: object = InterpolationMode.NEAREST,
+        fill: object = 0,
         center: Sequence[float] | None = None,
     ) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ _GREY_WEIGHTS = (0.2989, 0.587, 0.114)
 
 
 def normalize(
-    tensor: Any, mean: Sequence[float], std: Sequence[float], inplace: bool = False
+    tensor: object, mean: Sequence[float], std: Sequence[float], inplace: bool = False
 ) -> Tensor:
     """Each channel less its mean, divided by its standard deviation."""
     if not isinstance(tensor, Tensor):
@@ -71,14 +71,14 @@ def rgb_to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
     return _brightness(img).expand(*img.shape[:-3], num_output_channels, *img.shape[-2:])
 
 
-def to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
+def to_grayscale(img: object, num_output_channels: int = 1) -> Any:
     """The grey version of an image (not of a tensor: see ``rgb_to_grayscale``)."""
     if not is_image(img):
         raise TypeError("Input should be PIL Image")
     return rgb_to_grayscale(img, num_output_channels)
 
 
-def _grey_image(img: Any, channels: int) -> Any:
+def _grey_image(img: object, channels: int) -> Any:
     pixels = pixels_of(img)
     if pixels.ndim == 3:
         pixels = luma(pixels[:, :, :3]) if pixels.shape[2] > 2 else pixels[:, :, 0].copy()

@@ -25,7 +25,7 @@ def takes_images(function: F) -> F:
     """Let a function of tensors take images too: an image goes in, one of its kind comes out."""
 
     @functools.wraps(function)
-    def of_image_or_tensor(img: Any, *args: Any, **kwargs: Any) -> Any:
+    def of_image_or_tensor(img: object, *args: object, **kwargs: object) -> Any:
         if is_image(img):
             result = function(pil_to_tensor(img), *args, **kwargs)
             return like(img)(_of_a_mode(pixels_from(result)))
@@ -35,7 +35,7 @@ def takes_images(function: F) -> F:
     return of_image_or_tensor  # type: ignore[return-value]
 
 
-def check_tensor_image(img: Any) -> None:
+def check_tensor_image(img: object) -> None:
     """Refuse what is neither an image nor a tensor that could be one."""
     if not isinstance(img, Tensor):
         raise TypeError(f"img should be an image or a Tensor image. Got {type(img)}")
@@ -57,7 +57,7 @@ def _tensor_from(pixels: np.ndarray[Any, Any]) -> Tensor:
     return from_array(layered.copy())
 
 
-def to_tensor(pic: Any) -> Tensor:
+def to_tensor(pic: object) -> Tensor:
     """The tensor (C, H, W) of an image or array; uint8 pixels become floats from 0 to 1."""
     if not is_image(pic) and not isinstance(pic, np.ndarray):
         raise TypeError(f"pic should be PIL Image or ndarray. Got {type(pic)}")
@@ -70,14 +70,14 @@ def to_tensor(pic: Any) -> Tensor:
     return tensor.to(eg.get_default_dtype()).div(255)
 
 
-def pil_to_tensor(pic: Any) -> Tensor:
+def pil_to_tensor(pic: object) -> Tensor:
     """The tensor (C, H, W) of an image, its pixels unchanged."""
     if not is_image(pic):
         raise TypeError(f"pic should be PIL Image. Got {type(pic)}")
     return _tensor_from(pixels_of(pic))
 
 
-def to_pil_image(pic: Any, mode: str | None = None) -> Any:
+def to_pil_image(pic: object, mode: str | None = None) -> Any:
     """The image of a tensor (C, H, W) or an array (H, W, C); floats are taken from 0 to 1."""
     if not isinstance(pic, Tensor | np.ndarray):
         raise TypeError(f"pic should be Tensor or ndarray. Got {type(pic)}.")
@@ -156,13 +156,13 @@ def get_dimensions(img: Any) -> list[int]:
     return [1 if img.ndim == 2 else img.shape[-3], img.shape[-2], img.shape[-1]]
 
 
-def get_image_size(img: Any) -> list[int]:
+def get_image_size(img: object) -> list[int]:
     """Width and height."""
     _, height, width = get_dimensions(img)
     return [width, height]
 
 
-def get_image_num_channels(img: Any) -> int:
+def get_image_num_channels(img: object) -> int:
     return get_dimensions(img)[0]
 
 

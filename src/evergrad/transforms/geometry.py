@@ -149,7 +149,7 @@ def _framed(img: Tensor, edges: list[int], fill: Any) -> Tensor:
 
 
 @takes_images
-def _continued(img: Tensor, edges: tuple[int, int, int, int], mode: Any) -> Tensor:
+def _continued(img: Tensor, edges: tuple[int, int, int, int], mode: object) -> Tensor:
     """Edges made of the image itself: the rows and columns they repeat are looked up."""
     left, top, right, bottom = edges
     rows, columns = img.shape[-2:]

@@ -83,7 +83,7 @@ class ColorJitter(Module):
 
 
 def _factor_range(
-    value: Any, name: str, center: float = 1.0, bound: tuple[float, float] = (0.0, math.inf)
+    value: object, name: str, center: float = 1.0, bound: tuple[float, float] = (0.0, math.inf)
 ) -> tuple[float, float] | None:
     """The limits of a factor around the centre; ``None`` if they leave no choice."""
     if isinstance(value, int | float):
@@ -149,7 +149,7 @@ class RandomErasing(Module):
         p: float = 0.5,
         scale: Sequence[float] = (0.02, 0.33),
         ratio: Sequence[float] = (0.3, 3.3),
-        value: Any = 0,
+        value: object = 0,
         inplace: bool = False,
     ) -> None:
         super().__init__()

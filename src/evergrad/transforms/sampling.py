@@ -43,7 +43,7 @@ _PILLOW_NUMBERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "
 _UNFILTERED = ("nearest", "nearest-exact")
 
 
-def interpolation_mode(value: Any) -> InterpolationMode:
+def interpolation_mode(value: object) -> InterpolationMode:
     """The mode of a name, of Pillow's number, or the mode itself."""
     if isinstance(value, InterpolationMode):
         return value
@@ -63,7 +63,7 @@ def interpolation_mode(value: Any) -> InterpolationMode:
 def resize(
     img: Any,
     size: int | Sequence[int] | None,
-    interpolation: Any = InterpolationMode.BILINEAR,
+    interpolation: object = InterpolationMode.BILINEAR,
     max_size: int | None = None,
     antialias: bool | None = True,
 ) -> Any:
@@ -171,7 +171,7 @@ def _cubic(x: Array, a: float = -0.5) -> Array:
 def rotate(
     img: Any,
     angle: float,
-    interpolation: Any = InterpolationMode.NEAREST,
+    interpolation: object = InterpolationMode.NEAREST,
     expand: bool = False,
     center: Sequence[float] | None = None,
     fill: Any = None,
@@ -191,7 +191,7 @@ def affine(
     translate: Sequence[float],
     scale: float,
     shear: float | Sequence[float],
-    interpolation: Any = InterpolationMode.NEAREST,
+    interpolation: object = InterpolationMode.NEAREST,
     fill: Any = None,
     center: Sequence[float] | None = None,
 ) -> Any:
@@ -211,7 +211,7 @@ def affine(
 
 
 def _inverse_matrix(
-    img: Any,
+    img: object,
     angle: float,
     translate: Sequence[float],
     scale: float,
@@ -233,7 +233,7 @@ def _inverse_matrix(
 
 @takes_images
 def _warped(
-    img: Tensor, matrix: Array, mode: str, fill: Any, expand: bool, soft_edges: bool
+    img: Tensor, matrix: Array, mode: str, fill: object, expand: bool, soft_edges: bool
 ) -> Tensor:
     """The image seen through a matrix; Pillow's images end sharply, tensors fade into ``fill``."""
     if mode not in ("nearest", "bilinear"):

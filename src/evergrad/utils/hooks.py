@@ -8,13 +8,13 @@ from typing import Any
 from evergrad.core.node import RemovableHandle
 
 
-def unserializable_hook(f: Callable[..., Any]) -> Callable[..., Any]:
+def unserializable_hook(f: Callable[..., object]) -> Callable[..., Any]:
     """Mark a hook as one that need not be pickled."""
     f.__torch_unserializable__ = True  # type: ignore[attr-defined]
     return f
 
 
-def warn_if_has_hooks(tensor: Any) -> None:
+def warn_if_has_hooks(tensor: object) -> None:
     """Hooks of tensors are not saved."""
 
 

@@ -27,12 +27,12 @@ def _package(module: str = "") -> Any:
         ) from None
 
 
-def _plain(values: Any) -> Any:
+def _plain(values: object) -> Any:
     """Tensors as arrays, also inside lists and dicts."""
     return tree_map_only(Tensor, lambda t: t.detach().cpu().numpy(), values)
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> Any:
     return value.item() if isinstance(value, Tensor) else value
 
 
@@ -40,7 +40,7 @@ class SummaryWriter:
     """Writes numbers, histograms, images and texts to an event file in a folder."""
 
     def __init__(
-        self, log_dir: Any = None, comment: str = "", purge_step: int | None = None,
+        self, log_dir: object = None, comment: str = "", purge_step: int | None = None,
         max_queue: int = 10, flush_secs: int = 120, filename_suffix: str = "",
     ) -> None:  # fmt: skip
         self._writer = _package().SummaryWriter(
@@ -55,14 +55,14 @@ class SummaryWriter:
         return str(self.log_dir)
 
     def add_scalar(
-        self, tag: str, scalar_value: Any, global_step: Any = None, walltime: float | None = None,
-        new_style: bool = False, double_precision: bool = False,
+        self, tag: str, scalar_value: object, global_step: object = None,
+        walltime: float | None = None, new_style: bool = False, double_precision: bool = False,
     ) -> None:  # fmt: skip
         """A number of a curve."""
         self._writer.add_scalar(tag, _number(scalar_value), _number(global_step), walltime)
 
     def add_scalars(
-        self, main_tag: str, tag_scalar_dict: dict[str, Any], global_step: Any = None,
+        self, main_tag: str, tag_scalar_dict: dict[str, object], global_step: object = None,
         walltime: float | None = None,
     ) -> None:  # fmt: skip
         """Numbers of several curves in one chart."""
@@ -70,7 +70,7 @@ class SummaryWriter:
         self._writer.add_scalars(main_tag, numbers, _number(global_step), walltime)
 
     def add_histogram(
-        self, tag: str, values: Any, global_step: Any = None, bins: Any = "tensorflow",
+        self, tag: str, values: object, global_step: object = None, bins: object = "tensorflow",
         walltime: float | None = None, max_bins: int | None = None,
     ) -> None:  # fmt: skip
         """How numbers are distributed."""
@@ -79,15 +79,15 @@ class SummaryWriter:
         )
 
     def add_image(
-        self, tag: str, img_tensor: Any, global_step: Any = None, walltime: float | None = None,
-        dataformats: str = "CHW",
+        self, tag: str, img_tensor: object, global_step: object = None,
+        walltime: float | None = None, dataformats: str = "CHW",
     ) -> None:  # fmt: skip
         """An image: numbers in [0, 1], or bytes."""
         self._writer.add_image(tag, _plain(img_tensor), _number(global_step), walltime, dataformats)
 
     def add_images(
-        self, tag: str, img_tensor: Any, global_step: Any = None, walltime: float | None = None,
-        dataformats: str = "NCHW",
+        self, tag: str, img_tensor: object, global_step: object = None,
+        walltime: float | None = None, dataformats: str = "NCHW",
     ) -> None:  # fmt: skip
         """A batch of images side by side."""
         self._writer.add_images(
@@ -95,21 +95,21 @@ class SummaryWriter:
         )
 
     def add_figure(
-        self, tag: str, figure: Any, global_step: Any = None, close: bool = True,
+        self, tag: str, figure: object, global_step: object = None, close: bool = True,
         walltime: float | None = None,
     ) -> None:  # fmt: skip
         """A figure of matplotlib."""
         self._writer.add_figure(tag, figure, _number(global_step), close, walltime)
 
     def add_text(
-        self, tag: str, text_string: str, global_step: Any = None, walltime: float | None = None
+        self, tag: str, text_string: str, global_step: object = None, walltime: float | None = None
     ) -> None:
         """A text, in Markdown."""
         self._writer.add_text(tag, text_string, _number(global_step), walltime)
 
     def add_pr_curve(
-        self, tag: str, labels: Any, predictions: Any, global_step: Any = None,
-        num_thresholds: int = 127, weights: Any = None, walltime: float | None = None,
+        self, tag: str, labels: object, predictions: object, global_step: object = None,
+        num_thresholds: int = 127, weights: object = None, walltime: float | None = None,
     ) -> None:  # fmt: skip
         """Precision against recall."""
         self._writer.add_pr_curve(
@@ -118,8 +118,9 @@ class SummaryWriter:
         )  # fmt: skip
 
     def add_hparams(
-        self, hparam_dict: dict[str, Any], metric_dict: dict[str, Any],
-        hparam_domain_discrete: Any = None, run_name: str | None = None, global_step: Any = None,
+        self, hparam_dict: dict[str, object], metric_dict: dict[str, object],
+        hparam_domain_discrete: object = None, run_name: str | None = None,
+        global_step: object = None,
     ) -> None:  # fmt: skip
         """The settings of a run and what came of it."""
         settings = {name: _number(value) for name, value in hparam_dict.items()}
@@ -127,7 +128,7 @@ class SummaryWriter:
         self._writer.add_hparams(settings, metrics, run_name, _number(global_step))
 
     def add_graph(
-        self, model: Any, input_to_model: Any = None, verbose: bool = False,
+        self, model: object, input_to_model: object = None, verbose: bool = False,
         use_strict_trace: bool = True,
     ) -> NoReturn:  # fmt: skip
         """Refused: the drawing is made of PyTorch's own graph."""
@@ -172,7 +173,7 @@ class EventFile:
         """A text, in Markdown."""
         self._write(step, summary=self._summary.text(tag, text))
 
-    def add_image(self, tag: str, image: Any, step: int) -> None:
+    def add_image(self, tag: str, image: object, step: int) -> None:
         """An image, (height, width, 3) of uint8."""
         self._write(step, summary=self._summary.image(tag, image, dataformats="HWC"))
 
@@ -184,7 +185,7 @@ class EventFile:
         """End the event file."""
         self._writer.close()
 
-    def _write(self, step: int, **content: Any) -> None:
+    def _write(self, step: int, **content: object) -> None:
         self._writer.write_event(self._proto.Event(wall_time=time.time(), step=step, **content))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
@@ -12,15 +12,18 @@ from evergrad.ops.surface.public import FUNCTIONS
 
 from ._root import _softmax_backward_data
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike, Ints
 
-def _segment_reduce(*args: Any, **kwargs: Any) -> Tensor:
+
+def _segment_reduce(*args: object, **kwargs: object) -> Tensor:
     """``segment_reduce``."""
     found: Tensor = FUNCTIONS["segment_reduce"](*args, **kwargs)
     return found
 
 
 def _native_batch_norm_legit(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any, **kwargs: Any
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: object, **kwargs: object
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``native_batch_norm``, whose running statistics may be left out."""
     running = () if len(rest) + len(kwargs) > 3 else (None, None)
@@ -39,7 +42,7 @@ def slice_(
     return input[tuple(places)]
 
 
-def _safe_softmax(self: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def _safe_softmax(self: Tensor, dim: int, dtype: DtypeLike = None) -> Tensor:
     """Softmax that is zero where all elements are negative infinity."""
     found = FUNCTIONS["softmax"](self, dim, dtype=dtype)
     blank = (self == float("-inf")).all(dim, keepdim=True)
@@ -64,8 +67,8 @@ def _upsample_bilinear2d_aa(
 
 
 def max_pool2d_with_indices_backward(
-    grad_output: Tensor, self: Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
-    ceil_mode: bool, indices: Tensor,
+    grad_output: Tensor, self: Tensor, kernel_size: Ints, stride: Ints, padding: Ints | str,
+    dilation: Ints, ceil_mode: bool, indices: Tensor,
 ) -> Tensor:  # fmt: skip
     """The gradients of maxima, added at the places where they were."""
     planes = self.shape[:-2]

@@ -13,7 +13,7 @@ from evergrad.ops.surface.public import FUNCTIONS
 _PREFIX = "_foreach_"
 
 
-def _of_each(value: Any, count: int) -> list[Any]:
+def _of_each(value: object, count: int) -> list[Any]:
     """One argument for each tensor: members of a list, or of a row of scalars, or the same."""
     if isinstance(value, (list, tuple)):
         return list(value)
@@ -33,7 +33,7 @@ def _foreach_max(self: Any) -> tuple[Tensor, ...]:
     return tuple(t.max() for t in self)
 
 
-def _foreach_powsum(self: Any, ord: Any = 2, dtype: Any = None) -> tuple[Tensor, ...]:
+def _foreach_powsum(self: Any, ord: Any = 2, dtype: object = None) -> tuple[Tensor, ...]:
     return tuple(t.to(dtype or t.dtype).abs().pow(ord).sum() for t in self)
 
 
@@ -44,7 +44,7 @@ def _foreach_pow(self: Any, exponent: Any) -> tuple[Tensor, ...]:
     return tuple(FUNCTIONS["pow"](self, e) for e in exponent)
 
 
-def _split_scalars(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _split_scalars(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """Arguments under their keywords: the factor of addcmul and addcdiv is ``value=``."""
     if name in ("addcmul", "addcdiv") and len(args) == 3:
         return args[:2], {**kwargs, "value": args[2]}
@@ -53,7 +53,7 @@ def _split_scalars(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return args, kwargs
 
 
-def _scalars(value: Any) -> Any:
+def _scalars(value: object) -> Any:
     """A tensor of factors as a list of numbers."""
     return value.tolist() if isinstance(value, Tensor) and value.ndim == 1 else value
 

@@ -16,11 +16,11 @@ from ._aten import OPERATORS
 class OpOverloadPacket:
     """A function with its overloads as attributes, all of which are the function."""
 
-    def __init__(self, namespace: str, name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, namespace: str, name: str, function: Callable[..., object]) -> None:
         self.namespace, self.__name__, self._function = namespace, name, function
         self.__doc__ = function.__doc__
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return self._function(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -65,7 +65,7 @@ def _aten(name: str) -> Any:
 def _refusing(name: str) -> Callable[..., Any]:
     """Packages use operators as keys of tables: every name exists, and refuses when called."""
 
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
         raise NotImplementedError(f"evergrad has no torch.ops.aten.{name}")
 
     return refuse
@@ -74,7 +74,7 @@ def _refusing(name: str) -> Callable[..., Any]:
 _namespaces: dict[str, _Namespace] = {}
 
 
-def register(namespace: str, name: str, function: Callable[..., Any]) -> None:
+def register(namespace: str, name: str, function: Callable[..., object]) -> None:
     """Make a function reachable as ``torch.ops.<namespace>.<name>``."""
     setattr(__getattr__(namespace), name, OpOverloadPacket(namespace, name, function))
 

@@ -6,13 +6,16 @@ import math
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from evergrad.core.settings import are_deterministic_algorithms_enabled
 from evergrad.core.tensor import Tensor
 from evergrad.ops.surface.public import FUNCTIONS
 
 from .jit import ScriptFunction, ScriptModule
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
 
 # -- symbolic numbers: shapes are plain integers -------------------------------------------------
 
@@ -39,7 +42,7 @@ def sym_float(a: Any) -> float:
     return float(a)
 
 
-def sym_not(a: Any) -> bool:
+def sym_not(a: object) -> bool:
     """Whether a value is false."""
     return not a
 
@@ -64,12 +67,12 @@ def sym_sum(args: Any) -> Any:
     return sum(args)
 
 
-def sym_ite(b: Any, t: Any, f: Any) -> Any:
+def sym_ite(b: object, t: object, f: object) -> Any:
     """One of two values by a condition."""
     return t if b else f
 
 
-def sym_fresh_size(expr: Any) -> Any:
+def sym_fresh_size(expr: object) -> Any:
     """The size itself."""
     return expr
 
@@ -78,7 +81,7 @@ def sym_fresh_size(expr: Any) -> Any:
 
 
 def _check_with(
-    error_type: type[Exception], cond: Any, message: Callable[[], str] | None = None
+    error_type: type[Exception], cond: object, message: Callable[[], str] | None = None
 ) -> None:
     """Raise an error of the given type unless the condition holds."""
     if not cond:
@@ -86,23 +89,23 @@ def _check_with(
         raise error_type(text)
 
 
-def _check(cond: Any, message: Callable[[], str] | None = None) -> None:
+def _check(cond: object, message: Callable[[], str] | None = None) -> None:
     _check_with(RuntimeError, cond, message)
 
 
-def _check_index(cond: Any, message: Callable[[], str] | None = None) -> None:
+def _check_index(cond: object, message: Callable[[], str] | None = None) -> None:
     _check_with(IndexError, cond, message)
 
 
-def _check_value(cond: Any, message: Callable[[], str] | None = None) -> None:
+def _check_value(cond: object, message: Callable[[], str] | None = None) -> None:
     _check_with(ValueError, cond, message)
 
 
-def _check_type(cond: Any, message: Callable[[], str] | None = None) -> None:
+def _check_type(cond: object, message: Callable[[], str] | None = None) -> None:
     _check_with(TypeError, cond, message)
 
 
-def _check_not_implemented(cond: Any, message: Callable[[], str] | None = None) -> None:
+def _check_not_implemented(cond: object, message: Callable[[], str] | None = None) -> None:
     _check_with(NotImplementedError, cond, message)
 
 
@@ -120,7 +123,7 @@ def _check_is_size(i: int, message: Callable[[], str] | None = None, *, max: Any
     _check(i >= 0 and (max is None or i <= max), message)
 
 
-def _assert(condition: Any, message: str) -> None:
+def _assert(condition: object, message: str) -> None:
     """An assertion that packages write so that tracers keep it."""
     assert condition, message
 
@@ -167,11 +170,11 @@ def _convert_indices_from_csr_to_coo(
     return made.int() if out_int32 else made
 
 
-def _is_functional_tensor(t: Any) -> bool:
+def _is_functional_tensor(t: object) -> bool:
     return False
 
 
-def get_device_module(device: Any = None) -> ModuleType:
+def get_device_module(device: DeviceLike = None) -> ModuleType:
     """The module of a device: ``cpu``, or the one that is named."""
     name = "cpu" if device is None else str(getattr(device, "type", device)).partition(":")[0]
     return import_module(f"evergrad.{name}")
@@ -192,7 +195,7 @@ def get_deterministic_debug_mode() -> int:
     return 2 if are_deterministic_algorithms_enabled() else 0
 
 
-def set_deterministic_debug_mode(debug_mode: Any) -> None:
+def set_deterministic_debug_mode(debug_mode: object) -> None:
     """Stored by ``use_deterministic_algorithms``: all algorithms here are deterministic."""
     import_module("evergrad").use_deterministic_algorithms(debug_mode not in (0, "default"))
 
@@ -212,7 +215,7 @@ def is_warn_always_enabled() -> bool:
 
 
 class _Refused:
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         self._refuse()
 
     def _refuse(self) -> NoReturn:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.device import Device
 from evergrad.core.dtypes import dtype
 from evergrad.core.tensor import Tensor
 from evergrad.nn.parameter import Parameter
 from evergrad.ops.surface.public import FUNCTIONS
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
 
 
 def _flatten_dense_tensors(tensors: Iterable[Tensor]) -> Tensor:
@@ -36,7 +39,7 @@ def _take_tensors(tensors: Iterable[Tensor], size_limit: int) -> Any:
     yield from groups.values()
 
 
-def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
+def _get_device_index(device: DeviceLike, optional: bool = False, allow_cpu: bool = False) -> int:
     found = Device(device) if isinstance(device, str) else device
     if isinstance(found, int):
         return found
@@ -49,13 +52,13 @@ def _element_size(dtype: dtype) -> int:
     return dtype.itemsize
 
 
-def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any) -> Parameter:
+def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: object) -> Parameter:
     return Parameter(data, requires_grad)
 
 
 def _rebuild_tensor_v2(
-    storage: Any, storage_offset: int, size: Any, stride: Any, requires_grad: bool,
-    backward_hooks: Any, metadata: Any = None,
+    storage: Any, storage_offset: int, size: Any, stride: object, requires_grad: bool,
+    backward_hooks: object, metadata: object = None,
 ) -> Tensor:  # fmt: skip
     made: Tensor = storage._tensor().as_strided(size, stride, storage_offset)
     return made.requires_grad_(requires_grad)

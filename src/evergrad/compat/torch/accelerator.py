@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
 
 
 def is_available() -> bool:
@@ -31,11 +34,11 @@ def current_device_index() -> int:
     _none_available()
 
 
-def set_device_index(device: Any, /) -> None:
+def set_device_index(device: DeviceLike, /) -> None:
     _none_available()
 
 
-def synchronize(device: Any = None, /) -> None:
+def synchronize(device: DeviceLike = None, /) -> None:
     _none_available()
 
 
@@ -43,17 +46,17 @@ def empty_cache() -> None:
     _none_available()
 
 
-def memory_allocated(device_index: Any = None, /) -> int:
+def memory_allocated(device_index: object = None, /) -> int:
     _none_available()
 
 
-def max_memory_allocated(device_index: Any = None, /) -> int:
+def max_memory_allocated(device_index: object = None, /) -> int:
     _none_available()
 
 
-def memory_reserved(device_index: Any = None, /) -> int:
+def memory_reserved(device_index: object = None, /) -> int:
     _none_available()
 
 
-def reset_peak_memory_stats(device_index: Any = None, /) -> None:
+def reset_peak_memory_stats(device_index: object = None, /) -> None:
     _none_available()

@@ -53,7 +53,7 @@ def download_url_to_file(
 
 
 def load_state_dict_from_url(
-    url: str, model_dir: str | None = None, map_location: Any = None, progress: bool = True,
+    url: str, model_dir: str | None = None, map_location: object = None, progress: bool = True,
     check_hash: bool = False, file_name: str | None = None, weights_only: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
     """Load the weights behind an address, downloading them if they are not there yet."""
@@ -68,7 +68,7 @@ def load_state_dict_from_url(
     return loaded
 
 
-def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
+def _refuse(*args: object, **kwargs: object) -> NoReturn:
     raise NotImplementedError(
         "evergrad runs no programs from repositories; clone the repository and import its model"
     )

@@ -33,7 +33,7 @@ class ScriptFunction:
 class Attribute:
     """A value with its type, for modules that are scripted: the value itself."""
 
-    def __new__(cls, value: Any, type: Any) -> Any:
+    def __new__(cls, value: object, type: object) -> Any:
         return value
 
 
@@ -46,12 +46,12 @@ def script_method(fn: T) -> T:
     return fn
 
 
-def trace_module(mod: T, inputs: Any, *args: Any, **kwargs: Any) -> T:
+def trace_module(mod: T, inputs: object, *args: object, **kwargs: object) -> T:
     """The module itself."""
     return mod
 
 
-def set_fusion_strategy(strategy: Any) -> list[Any]:
+def set_fusion_strategy(strategy: object) -> list[Any]:
     """Without effect."""
     return []
 
@@ -67,7 +67,7 @@ class _Optimized:
     def __enter__(self) -> None:
         """Without effect."""
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         """Without effect."""
 
 
@@ -75,16 +75,20 @@ optimized_execution = fuser = strict_fusion = _Optimized
 
 
 def script(
-    obj: T, optimize: None = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None
+    obj: T,
+    optimize: None = None,
+    _frames_up: int = 0,
+    _rcb: object = None,
+    example_inputs: object = None,
 ) -> T:
     """The function, module or class itself."""
     return obj
 
 
 def trace(
-    func: T, example_inputs: Any = None, optimize: None = None, check_trace: bool = True,
-    check_inputs: Any = None, check_tolerance: float = 1e-5, strict: bool = True,
-    example_kwarg_inputs: Any = None,
+    func: T, example_inputs: object = None, optimize: None = None, check_trace: bool = True,
+    check_inputs: object = None, check_tolerance: float = 1e-5, strict: bool = True,
+    example_kwarg_inputs: object = None,
 ) -> T:  # fmt: skip
     """The function or module itself: unlike PyTorch's it keeps its branches and loops."""
     return func
@@ -105,7 +109,7 @@ def script_if_tracing(fn: T) -> T:
     return fn
 
 
-def ignore(drop: Any = False, **kwargs: Any) -> Any:
+def ignore(drop: object = False, **kwargs: object) -> Any:
     """A decorator (with or without arguments) that leaves the function as it is."""
     return drop if callable(drop) else lambda function: function
 
@@ -125,7 +129,7 @@ def interface(obj: T) -> T:
     return obj
 
 
-def annotate(the_type: Any, the_value: T) -> T:
+def annotate(the_type: object, the_value: T) -> T:
     """The value itself."""
     return the_value
 
@@ -140,7 +144,7 @@ def is_tracing() -> bool:
     return False
 
 
-def fork(func: Callable[..., T], *args: Any, **kwargs: Any) -> Callable[[], T]:
+def fork(func: Callable[..., T], *args: object, **kwargs: object) -> Callable[[], T]:
     """Call a function now; :func:`wait` gives the result."""
     result = func(*args, **kwargs)
     return lambda: result
@@ -151,7 +155,7 @@ def wait(future: Callable[[], T]) -> T:
     return future()
 
 
-def save(m: Any, f: Any, _extra_files: Any = None) -> NoReturn:
+def save(m: object, f: object, _extra_files: object = None) -> NoReturn:
     """Refused: there is no scripted program to save."""
     raise NotImplementedError(
         "evergrad keeps no scripted programs; save the parameters with "
@@ -159,7 +163,7 @@ def save(m: Any, f: Any, _extra_files: Any = None) -> NoReturn:
     )
 
 
-def load(f: Any, map_location: Any = None, _extra_files: Any = None) -> NoReturn:
+def load(f: object, map_location: object = None, _extra_files: object = None) -> NoReturn:
     """Refused: scripted programs are not read."""
     raise NotImplementedError(
         "evergrad does not read scripted programs; load parameters with "

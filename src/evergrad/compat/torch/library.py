@@ -13,7 +13,7 @@ from . import _operators
 class CustomOpDef:
     """A registered operator; calling it calls its function."""
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, name: str, function: Callable[..., object]) -> None:
         self._qualname = name
         self._name = name.rpartition("::")[2]
         self._function = function
@@ -22,21 +22,21 @@ class CustomOpDef:
         self.__name__: str = self._name
         self.__doc__ = function.__doc__
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         if self._backward is None:
             return self._function(*args, **kwargs)
         return _differentiable(self)(*args)
 
-    def register_fake(self, fn: Callable[..., Any], /) -> Callable[..., Any]:
+    def register_fake(self, fn: Callable[..., object], /) -> Callable[..., Any]:
         """Types are found by running the function, so its description is not used."""
         return fn
 
     def register_kernel(
-        self, device_types: Any, fn: Callable[..., Any] | None = None, /
+        self, device_types: Any, fn: Callable[..., object] | None = None, /
     ) -> Callable[..., Any]:
         """Another function for a device; the one for the CPU replaces the first."""
 
-        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        def register(function: Callable[..., object]) -> Callable[..., Any]:
             if device_types is None or "cpu" in device_types:
                 self._function = function
             return function
@@ -44,12 +44,16 @@ class CustomOpDef:
         return register if fn is None else register(fn)
 
     def register_autograd(
-        self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
+        self,
+        backward: Callable[..., object],
+        /,
+        *,
+        setup_context: Callable[..., object] | None = None,
     ) -> None:
         """The derivative, as ``autograd.Function`` takes it."""
         self._backward, self._setup = backward, setup_context
 
-    def register_vmap(self, func: Any = None) -> Any:
+    def register_vmap(self, func: object = None) -> Any:
         """``vmap`` runs the function's own ops."""
         return func if func is not None else lambda function: function
 
@@ -57,16 +61,16 @@ class CustomOpDef:
 def _differentiable(op: CustomOpDef) -> Callable[..., Any]:
     class Registered(Function):
         @staticmethod
-        def forward(*args: Any) -> Any:
+        def forward(*args: object) -> Any:
             return op._function(*args)
 
         @staticmethod
-        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        def setup_context(ctx: object, inputs: object, output: object) -> None:
             if op._setup is not None:
                 op._setup(ctx, inputs, output)
 
         @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:
+        def backward(ctx: object, *grads: object) -> Any:
             assert op._backward is not None
             return op._backward(ctx, *grads)
 
@@ -77,12 +81,12 @@ _registered: dict[str, CustomOpDef] = {}
 
 
 def custom_op(
-    name: str, fn: Callable[..., Any] | None = None, /, *, mutates_args: Any = (),
-    device_types: Any = None, schema: str | None = None,
+    name: str, fn: Callable[..., object] | None = None, /, *, mutates_args: object = (),
+    device_types: object = None, schema: str | None = None,
 ) -> Any:  # fmt: skip
     """Register a function as the operator ``namespace::name``."""
 
-    def register(function: Callable[..., Any]) -> CustomOpDef:
+    def register(function: Callable[..., object]) -> CustomOpDef:
         made = _registered[name] = CustomOpDef(name, function)
         namespace, _, short = name.partition("::")
         _operators.register(namespace, short.partition(".")[0], made)
@@ -95,7 +99,9 @@ def triton_op(name: str, fn: Any = None, /, *, mutates_args: Any = (), schema: A
     return custom_op(name, fn, mutates_args=mutates_args, schema=schema)
 
 
-def register_fake(op: Any, func: Any = None, /, *, lib: Any = None, **options: Any) -> Any:
+def register_fake(
+    op: object, func: object = None, /, *, lib: object = None, **options: object
+) -> Any:
     """Types are found by running the function, so its description is not used."""
     return func if func is not None else lambda function: function
 
@@ -117,15 +123,15 @@ def register_kernel(op: Any, device_types: Any, func: Any = None, /, *, lib: Any
     return made.register_kernel(device_types, func)
 
 
-def register_vmap(op: Any, func: Any = None, /, *, lib: Any = None) -> Any:
+def register_vmap(op: object, func: object = None, /, *, lib: object = None) -> Any:
     return func if func is not None else lambda function: function
 
 
-def define(qualname: str, schema: str, *, lib: Any = None, tags: Any = ()) -> None:
+def define(qualname: str, schema: str, *, lib: object = None, tags: object = ()) -> None:
     """Declare an operator; :func:`impl` gives its function."""
 
 
-def impl(qualname: str, types: Any, func: Any = None, *, lib: Any = None) -> Any:
+def impl(qualname: str, types: object, func: Any = None, *, lib: object = None) -> Any:
     """Give a declared operator its function."""
     name = qualname.partition("(")[0]
     if types not in ("CPU", "cpu", "default", "CompositeImplicitAutograd"):
@@ -143,7 +149,7 @@ class Library:
     def __init__(self, ns: str, kind: str, dispatch_key: str = "") -> None:
         self.ns, self.kind, self.dispatch_key = ns, kind, dispatch_key
 
-    def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
+    def define(self, schema: str, alias_analysis: str = "", *, tags: object = ()) -> str:
         return schema.partition("(")[0]
 
     def impl(self, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> None:
@@ -151,12 +157,16 @@ class Library:
         impl(name, dispatch_key or self.dispatch_key or "CPU", fn)
 
 
-def wrap_triton(triton_kernel: Any, /) -> Any:
+def wrap_triton(triton_kernel: object, /) -> Any:
     return triton_kernel
 
 
 def infer_schema(
-    prototype_function: Callable[..., Any], /, *, mutates_args: Any, op_name: str | None = None
+    prototype_function: Callable[..., object],
+    /,
+    *,
+    mutates_args: object,
+    op_name: str | None = None,
 ) -> str:
     """A schema that names the function; evergrad reads none."""
     return f"{op_name or prototype_function.__name__}(...)"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 
 def export(
-    model: Any, args: tuple[Any, ...] = (), f: Any = None, *, kwargs: Any = None,
-    verbose: bool | None = None, input_names: Any = None, output_names: Any = None,
-    opset_version: int | None = None, dynamo: bool = True, **options: Any,
+    model: object, args: tuple[object, ...] = (), f: object = None, *, kwargs: object = None,
+    verbose: bool | None = None, input_names: object = None, output_names: object = None,
+    opset_version: int | None = None, dynamo: bool = True, **options: object,
 ) -> NoReturn:  # fmt: skip
     """Refused before anything is written."""
     raise NotImplementedError(

@@ -38,7 +38,7 @@ _PLAIN: set[type] = {
 _SEQUENCES = (list, tuple)
 
 
-def disabled_torch_function(*args: Any, **kwargs: Any) -> Any:
+def disabled_torch_function(*args: object, **kwargs: object) -> Any:
     """The value of ``__torch_function__`` that lets a class take over nothing."""
     return NotImplemented
 
@@ -59,7 +59,7 @@ class DisableTorchFunctionSubclass:
         _local.disabled = self._former
 
 
-def _overrides(value: Any) -> bool:
+def _overrides(value: object) -> bool:
     kind = type(value)
     if kind in _PLAIN or isinstance(value, type):
         return False
@@ -73,7 +73,7 @@ def _is_own(kind: type) -> bool:
     return kind.__module__.startswith("evergrad.") and issubclass(kind, Tensor)
 
 
-def _relevant(args: Iterable[Any]) -> list[Any]:
+def _relevant(args: Iterable[object]) -> list[Any]:
     """The arguments that take over, one of each class, subclasses before their bases."""
     found: list[Any] = []
     for value in args:
@@ -88,21 +88,24 @@ def _relevant(args: Iterable[Any]) -> list[Any]:
     return found
 
 
-def has_torch_function(relevant_args: Iterable[Any]) -> bool:
+def has_torch_function(relevant_args: Iterable[object]) -> bool:
     """Whether one of the arguments takes over, or a mode is active."""
     return bool(_local.modes) or bool(_relevant(relevant_args))
 
 
-def has_torch_function_unary(argument: Any) -> bool:
+def has_torch_function_unary(argument: object) -> bool:
     return has_torch_function((argument,))
 
 
-def has_torch_function_variadic(*arguments: Any) -> bool:
+def has_torch_function_variadic(*arguments: object) -> bool:
     return has_torch_function(arguments)
 
 
 def handle_torch_function(
-    public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **kwargs: Any
+    public_api: Callable[..., object],
+    relevant_args: Iterable[object],
+    *args: object,
+    **kwargs: object,
 ) -> Any:
     """Call the innermost mode, or the ``__torch_function__`` of the arguments in turn."""
     found = _relevant(relevant_args)
@@ -124,11 +127,11 @@ def handle_torch_function(
     )
 
 
-def overridable(function: Callable[..., Any], module: str) -> Callable[..., Any]:
+def overridable(function: Callable[..., object], module: str) -> Callable[..., Any]:
     """The function, checking its arguments for classes that take over."""
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         is_plain = not _local.modes and _PLAIN.issuperset(map(type, args))
         if is_plain and (not kwargs or _PLAIN.issuperset(map(type, kwargs.values()))):
             return function(*args, **kwargs)
@@ -216,9 +219,9 @@ _UNWRAPPED = frozenset(
 _TENSOR_PROPERTIES = ("T", "H", "mT", "mH", "real", "imag", "data", "grad")
 
 
-def _method(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _method(name: str, plain: Callable[..., object]) -> Callable[..., Any]:
     @functools.wraps(plain)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         relevant = (*args, *kwargs.values())
         if has_torch_function(relevant):
             return handle_torch_function(plain, relevant, *args, **kwargs)
@@ -234,11 +237,11 @@ _READS = (
 )  # fmt: skip
 
 
-def _on_plain(method: Callable[..., Any]) -> Callable[..., Any]:
+def _on_plain(method: Callable[..., object]) -> Callable[..., Any]:
     """The method, called on the same tensor as a plain one."""
 
     @functools.wraps(method)
-    def call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Tensor, *args: object, **kwargs: object) -> Any:
         return method(self.as_subclass(Tensor), *args, **kwargs)
 
     return call
@@ -283,7 +286,7 @@ def default_torch_function(
         return _as_subclass(func(*args, **(kwargs or {})), cls)
 
 
-def _as_subclass(value: Any, cls: type[Tensor]) -> Any:
+def _as_subclass(value: object, cls: type[Tensor]) -> Any:
     if cls is Tensor or isinstance(value, cls):
         return value
     if isinstance(value, Tensor):
@@ -310,21 +313,21 @@ class TorchFunctionMode:
         _local.modes = _local.modes[:-1]
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+        self, func: Callable[..., object], types: object, args: object = (), kwargs: object = None
     ) -> Any:
         raise NotImplementedError
 
 
-def is_tensor_like(inp: Any) -> bool:
+def is_tensor_like(inp: object) -> bool:
     """Whether it is a tensor, or an object that takes over functions of tensors."""
     return isinstance(inp, Tensor) or hasattr(inp, "__torch_function__")
 
 
-def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
+def is_tensor_method_or_property(func: Callable[..., object]) -> bool:
     return func in vars(Tensor).values() or getattr(func, "__name__", None) == "__get__"
 
 
-def resolve_name(f: Callable[..., Any]) -> str | None:
+def resolve_name(f: Callable[..., object]) -> str | None:
     """The name under which a function is public."""
     if isinstance(f, FunctionType) and vars(Tensor).get(f.__name__) is f:
         return f"torch.Tensor.{f.__name__}"

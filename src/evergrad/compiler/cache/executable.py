@@ -35,9 +35,10 @@ class Executable:
     constant_bytes = 0
 
     def __init__(
-        self, buffers: list[Buffer], waves: list[list[Instruction]], outputs: Sequence[Any],
+        self, buffers: list[Buffer], waves: list[list[Instruction]], outputs: Sequence[object],
         copies: Sequence[tuple[BufferView, Any]], written: Sequence[Storage], results: int,
-        numbers: int, streams: Sequence[Any], generators: Sequence[Any], peak: int | None = None,
+        numbers: int, streams: Sequence[object], generators: Sequence[object],
+        peak: int | None = None,
     ) -> None:  # fmt: skip
         self.buffers = buffers
         self.waves = waves
@@ -76,6 +77,6 @@ def executable_of(lowering: Lowering) -> Executable:
     return made
 
 
-def _ends(outputs: Sequence[Any], copies: Sequence[tuple[BufferView, Any]]) -> list[BufferView]:
+def _ends(outputs: Sequence[object], copies: Sequence[tuple[BufferView, Any]]) -> list[BufferView]:
     """The buffer views that are read when all waves have run."""
     return [p for p in (*outputs, *(place for place, _ in copies)) if isinstance(p, BufferView)]

@@ -153,7 +153,7 @@ class _Form:
         offset = address_of(value) - address_of(storage.value)
         return self.storage_numbers[id(storage)], offset, value.strides
 
-    def literal(self, value: Any) -> Any:
+    def literal(self, value: object) -> Any:
         """An attribute or a literal."""
         if value.__class__ in _PLAIN:
             return value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.core.tree import TreeSpec
@@ -34,7 +33,7 @@ class SignatureChurn:
         self.shown: dict[tuple[str, bool], list[str]] = {}
         self.warned: set[str | None] = set()  # arguments, and None for shapes
 
-    def record(self, paths: Sequence[str], leaves: Sequence[Any]) -> str | None:
+    def record(self, paths: Sequence[str], leaves: Sequence[object]) -> str | None:
         """Enter the leaves of a call's arguments with their paths; a warning if one of them has
         changed often enough. Floats are runtime inputs and never count."""
         found = None
@@ -58,7 +57,7 @@ class SignatureChurn:
                 seen.clear()
         return found
 
-    def warning(self, path: str, leaf: Any) -> str:
+    def warning(self, path: str, leaf: object) -> str:
         """The warning that an argument keeps changing."""
         is_shape = isinstance(leaf, Tensor)
         shown = ", ".join(self.shown[path, is_shape])
@@ -77,19 +76,19 @@ class SignatureChurn:
         )
 
 
-def _hash_of(leaf: Any) -> int:
+def _hash_of(leaf: object) -> int:
     try:
         return hash((leaf.__class__, leaf))
     except TypeError:  # not hashable: it was compared in another way
         return hash((leaf.__class__, repr(leaf)))
 
 
-def _shortened(leaf: Any) -> str:
+def _shortened(leaf: object) -> str:
     text = repr(leaf)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def _instead_of(leaf: Any) -> str:
+def _instead_of(leaf: object) -> str:
     """What to pass instead of a value that is part of the signature."""
     if isinstance(leaf, (bool, str, bytes, type(None))):
         return "a tensor, or compile one function for each value"
@@ -98,7 +97,7 @@ def _instead_of(leaf: Any) -> str:
     return "its numbers as floats or tensors"
 
 
-def leaf_paths(function: Callable[..., Any], spec: TreeSpec) -> list[str]:
+def leaf_paths(function: Callable[..., object], spec: TreeSpec) -> list[str]:
     """The paths of the leaves of ``(args, kwargs)`` as the function names them: ``x``,
     ``batch['image']``, ``sizes[0]``."""
     args, kwargs = spec.children
@@ -110,7 +109,7 @@ def leaf_paths(function: Callable[..., Any], spec: TreeSpec) -> list[str]:
     return found
 
 
-def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
+def _parameter_names(function: Callable[..., object], count: int) -> list[str]:
     """The names of so many positional arguments."""
     try:
         parameters = list(inspect.signature(function).parameters.values())

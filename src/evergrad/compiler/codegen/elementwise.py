@@ -231,7 +231,7 @@ class Element:
 
     __slots__ = ("attrs", "code", "found", "kind", "out")
 
-    def __init__(self, code: Code, found: dtype, out: dtype, attrs: dict[str, Any]) -> None:
+    def __init__(self, code: Code, found: dtype, out: dtype, attrs: dict[str, object]) -> None:
         self.code: Code = code
         self.found: dtypes.dtype = found
         self.kind: Kind = KINDS[found]
@@ -246,7 +246,7 @@ class Element:
     def is_float(self) -> bool:
         return self.kind.is_float
 
-    def number(self, value: Any) -> str:
+    def number(self, value: object) -> str:
         return constant(value, self.found)
 
     def op(self, text: str) -> str:

@@ -6,8 +6,6 @@ For kernels that are written register by register, such as convolutions.
 
 from __future__ import annotations
 
-from typing import Any
-
 from evergrad.compiler.codegen.elementwise import Element, constant
 from evergrad.compiler.codegen.ir_builder import KernelBuilder
 from evergrad.compiler.codegen.vecmath import functions as vecmath
@@ -28,7 +26,7 @@ class Lanes(Element):
     def type(self) -> str:
         return self.text.vector.type
 
-    def number(self, value: Any) -> str:
+    def number(self, value: object) -> str:
         vector = self.text.vector
         each = f"{vector.element} {constant(value, self.found)}"
         return f"<{', '.join([each] * vector.lanes)}>"

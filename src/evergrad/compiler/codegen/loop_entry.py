@@ -44,11 +44,11 @@ class EntryBlock:
         for factor in nest.factors:
             self.add(factor, factor.bits)
 
-    def add(self, key: Any, value: int) -> None:
+    def add(self, key: object, value: int) -> None:
         self.index[key] = self.pointers + len(self.numbers)
         self.numbers.append(value)
 
-    def number(self, key: Any) -> str:
+    def number(self, key: object) -> str:
         """An integer argument."""
         return self._loaded("i64", f"%n{self.index[key]}", self.index[key])
 

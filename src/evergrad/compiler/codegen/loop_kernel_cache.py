@@ -63,7 +63,7 @@ def _blocks_of_sums(loops: LoopEmitter) -> tuple[bool, ...]:
     )  # fmt: skip
 
 
-def _of_equation(loops: LoopEmitter, eqn: Equation, numbers: dict[Any, int]) -> tuple[Any, ...]:
+def _of_equation(loops: LoopEmitter, eqn: Equation, numbers: dict[object, int]) -> tuple[Any, ...]:
     out, found = eqn.outs[0], eqn.specialization
     return (
         eqn.op.name, repr(eqn.attrs) if eqn.attrs else "",
@@ -75,14 +75,14 @@ def _of_equation(loops: LoopEmitter, eqn: Equation, numbers: dict[Any, int]) -> 
     )  # fmt: skip
 
 
-def _of_operand(operand: Any, numbers: dict[Any, int]) -> Any:
+def _of_operand(operand: object, numbers: dict[object, int]) -> Any:
     if isinstance(operand, str):
         return operand
     kind = "value" if isinstance(operand, Var) else operand.__class__
     return kind, numbers[operand], operand.type if isinstance(operand, Factor) else None
 
 
-def _of_access(access: Access, numbers: dict[Any, int]) -> tuple[Any, ...]:
+def _of_access(access: Access, numbers: dict[object, int]) -> tuple[Any, ...]:
     size, table = access.dtype.itemsize, access.lookup
     return (
         access.slot, access.dtype,

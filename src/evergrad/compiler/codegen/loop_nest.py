@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evergrad.compiler.codegen.kernel import Chunking
 from evergrad.compiler.codegen.loop_accesses import STATUS, LoopAccesses
@@ -37,7 +37,7 @@ class LoopNest(LoopAccesses):
         self,
         group: Group,
         values: DefUse,
-        layout: Callable[[Var], Any],
+        layout: Callable[[Var], object],
         strides: Callable[[Var], tuple[int, ...]],
         stored: set[Var],
     ) -> None:

@@ -192,7 +192,7 @@ class CompositeVjpProgram(VjpProgram):
             (i, first + n, FRESH) for n, i in enumerate(wanted)
         )
 
-    def run(self, values: list[Any]) -> None:
+    def run(self, values: list[object]) -> None:
         values += self.native.run(values)
         if self.scratch >= LEDGER_MIN_BYTES:
             LEDGER.transient(self.scratch)

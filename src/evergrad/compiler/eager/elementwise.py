@@ -24,7 +24,7 @@ from evergrad.extension import provides
 @provides("elementwise_kernel")
 def elementwise_kernel(
     op: Op,
-    attrs: dict[str, Any],
+    attrs: dict[str, object],
     operands: tuple[TensorType, ...],
     out: TensorType,
     is_column: tuple[bool, ...] | None,
@@ -51,7 +51,7 @@ class _Builder:
     """The IR of one row: a loop over elements, or over rows and the elements of each."""
 
     def __init__(
-        self, op: Op, attrs: dict[str, Any], operands: tuple[TensorType, ...], out: TensorType,
+        self, op: Op, attrs: dict[str, object], operands: tuple[TensorType, ...], out: TensorType,
         is_column: tuple[bool, ...] | None,
     ) -> None:  # fmt: skip
         self.op, self.attrs, self.out = op, attrs, out.dtype

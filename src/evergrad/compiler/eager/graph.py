@@ -57,7 +57,7 @@ class NativeGraph:
         self.idle[self.contiguous] = [program]
         return _has_kernels_only(program)
 
-    def run(self, arrays: Sequence[Any]) -> list[Any]:
+    def run(self, arrays: Sequence[object]) -> list[Any]:
         """The results, in memory of their own."""
         for array in arrays:
             if array.__class__ is not np.ndarray:
@@ -99,11 +99,11 @@ class NativeGraph:
         finally:
             idle.append(program)
 
-    def result(self, *arrays: Any) -> Any:
+    def result(self, *arrays: object) -> Any:
         """The one result."""
         return self.run(arrays)[0]
 
-    def results(self, *arrays: Any) -> tuple[Any, ...]:
+    def results(self, *arrays: object) -> tuple[Any, ...]:
         return tuple(self.run(arrays))
 
     def first_programs(self, layouts: tuple[Layout, ...]) -> list[EagerProgram] | None:
@@ -126,13 +126,13 @@ def _has_kernels_only(program: EagerProgram) -> bool:
     return all(instruction.kernel is not None for instruction in program.instructions)
 
 
-def _readable(array: Any, var: Var) -> Array:
+def _readable(array: Array, var: Var) -> Array:
     """An array that kernels can read: an aligned ndarray with non-negative strides."""
     if array.__class__ is not np.ndarray:
         array = np.asarray(array, var.type.dtype.np)
     if array.flags.aligned and (array.flags.c_contiguous or min(array.strides) >= 0):
-        return array  # type: ignore[no-any-return]
-    return array.copy()  # type: ignore[no-any-return]
+        return array
+    return array.copy()
 
 
 def _layout(array: Array) -> Layout:
@@ -172,7 +172,7 @@ def _strided_input(tracer: Any, type: TensorType, layout: Layout) -> Tensor:
 
 
 @provides("graph_of_row")
-def graph_of_row(op: Op, attrs: dict[str, Any], operands: Sequence[TensorType]) -> Graph:
+def graph_of_row(op: Op, attrs: dict[str, object], operands: Sequence[TensorType]) -> Graph:
     """A graph of one equation, a row of the op table."""
     with using(autocast=None, trace=None), tracing() as tracer:
         found = bind(op, *map(tracer.input, operands), **attrs)

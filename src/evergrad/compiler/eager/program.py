@@ -35,7 +35,7 @@ class EagerProgram(Program):
         # The prepared call, which does not reference the program; False if there is none.
         self.prepared: Callable[[Sequence[Any]], list[Any]] | Literal[False] | None = None
 
-    def call(self, arrays: Sequence[Any]) -> list[Any]:
+    def call(self, arrays: Sequence[object]) -> list[Any]:
         """Run on arrays; the results are in memory of their own."""
         if self.prepared is None:
             self.prepared = self.prepared_call()
@@ -85,9 +85,9 @@ class EagerProgram(Program):
 
     def run(
         self,
-        arguments: Sequence[Any],
+        arguments: Sequence[object],
         numbers: Iterable[float] | None,
-        deliver: Callable[[list[Any]], Any] = lambda found: found,
+        deliver: Callable[[list[Any]], object] = lambda found: found,
     ) -> Any:
         if not self.bound:
             self.bind()

@@ -31,7 +31,7 @@ def native_update(graph: Graph, tensors: int) -> Update | None:
         return None
     idle = [_InPlace(lowering)]
 
-    def run(arrays: Sequence[Any], values: Sequence[float]) -> None:
+    def run(arrays: Sequence[object], values: Sequence[float]) -> None:
         try:
             program = idle.pop()
         except IndexError:

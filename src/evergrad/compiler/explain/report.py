@@ -192,7 +192,7 @@ def _kind(instruction: Instruction) -> str:
     return "loop" if is_loop else "native"
 
 
-def _equations(node: Any) -> list[Equation]:
+def _equations(node: object) -> list[Equation]:
     if isinstance(node, Group):
         return node.members if node.product is None else [node.product, *node.members]
     return [node.eqn] if isinstance(node, SingleNode) else []

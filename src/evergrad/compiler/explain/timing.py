@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import prod
 from time import thread_time_ns
-from typing import Any
 
 from evergrad.compiler.frontend.diagnose import Snapshot
 from evergrad.compiler.kernels.gemm.pairs import PAIRED_MATMUL
@@ -32,7 +31,7 @@ _MANY = 20
 _ENOUGH = 20_000_000
 
 
-def seconds_of(program: Program, arguments: list[Any], numbers: list[float]) -> list[float]:
+def seconds_of(program: Program, arguments: list[object], numbers: list[float]) -> list[float]:
     """The CPU time of each instruction, the best of a few runs."""
     if not program.bound:
         program.bind()
@@ -48,7 +47,7 @@ def seconds_of(program: Program, arguments: list[Any], numbers: list[float]) -> 
 
 @contextmanager
 def _isolated(
-    program: Program, arguments: list[Any], numbers: list[float]
+    program: Program, arguments: list[object], numbers: list[float]
 ) -> Iterator[list[Callable[[], object]]]:
     """A runner for each instruction by itself, in execution order."""
     patches, bound_arrays, kept = program.patches, program.bound_arrays, len(program.keep)

@@ -190,7 +190,7 @@ def _check(lowering: Lowering, eqn: Equation, index: Any, extent: int, wrap: boo
     return index
 
 
-def _is_plain(eqn: Equation, *operands: Any) -> bool:
+def _is_plain(eqn: Equation, *operands: object) -> bool:
     return all(isinstance(a, Var) and a.type.numel for a in (*operands, *eqn.outs))
 
 

@@ -38,12 +38,12 @@ from evergrad.core.shapes import Shape, TensorType, tensor_type
 ROWS_OF_A_WORD = 32
 
 
-def source_of(generator: Any) -> Generator:
+def source_of(generator: Generator | None) -> Generator:
     """The generator itself, or the calling thread's default."""
     return default_generator() if generator is None else generator
 
 
-def is_counted(generator: Any) -> bool:
+def is_counted(generator: Generator | None) -> bool:
     return source_of(generator).algorithm == Philox.name
 
 
@@ -75,11 +75,11 @@ def unpack(words: Any, size: Shape) -> Any:
     return bits.reshape(*size[:-2], -1, size[-1])[..., : size[-2], :]
 
 
-def _draw_bits(keep: float, *, size: Shape, generator: Any) -> Any:
+def _draw_bits(keep: float, *, size: Shape, generator: Generator | None) -> Any:
     return pack(source_of(generator).bernoulli(keep, size))
 
 
-def _mask_of_bits(words: Any, *, size: Shape, dtype: dtype) -> Any:
+def _mask_of_bits(words: object, *, size: Shape, dtype: dtype) -> Any:
     return unpack(words, size).astype(dtype.np)
 
 
@@ -96,7 +96,7 @@ def as_signed(number: int) -> int:
     return number - (1 << 64) if number >> 63 else number
 
 
-def _position(*, count: int, generator: Any) -> tuple[Any, Any]:
+def _position(*, count: int, generator: Generator | None) -> tuple[Any, Any]:
     source = source_of(generator)
     found = Generator.initial_seed(source), source.offset
     source.offset += blocks_of(count)
@@ -108,7 +108,7 @@ def counted_mask(key: Any, offset: Any, keep: float, size: Shape) -> Any:
     return philox_chances(int(key), int(offset), keep, numbers).reshape(size)
 
 
-def _counted(key: Any, offset: Any, *, keep: float, size: Shape, dtype: dtype) -> Any:
+def _counted(key: object, offset: object, *, keep: float, size: Shape, dtype: dtype) -> Any:
     return counted_mask(key, offset, keep, size).astype(dtype.np)
 
 
@@ -171,15 +171,15 @@ def _row(name: str, type: Any, evaluate: Any, doc: str, outputs: int = 1, **name
     )  # fmt: skip
 
 
-def _bits_type(keep: Any, *, size: Shape, generator: Any) -> TensorType:
+def _bits_type(keep: object, *, size: Shape, generator: Generator | None) -> TensorType:
     return tensor_type(packed_shape(size), dtypes.int32)
 
 
-def _mask_type(*args: Any, size: Shape, dtype: dtype, **attrs: Any) -> TensorType:
+def _mask_type(*args: object, size: Shape, dtype: dtype, **attrs: object) -> TensorType:
     return tensor_type(size, dtype)
 
 
-def _position_type(*, count: int, generator: Any) -> tuple[TensorType, TensorType]:
+def _position_type(*, count: int, generator: Generator | None) -> tuple[TensorType, TensorType]:
     return tensor_type((), dtypes.int64), tensor_type((), dtypes.int64)
 
 

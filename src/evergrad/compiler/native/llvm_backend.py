@@ -85,7 +85,7 @@ def _optimized(ir: str) -> Any:
     return module
 
 
-def _run_pipeline(module: Any, level: int, is_scalar: bool) -> None:
+def _run_pipeline(module: object, level: int, is_scalar: bool) -> None:
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = options.loop_unrolling = is_scalar
     options.slp_vectorization = False
@@ -101,7 +101,7 @@ _PASSES = (
 _HAS_PASSES = all(hasattr(llvm.ModulePassManager, f"add_{name}_pass") for name in _PASSES)
 
 
-def _run_passes(module: Any) -> None:
+def _run_passes(module: object) -> None:
     builder = llvm.create_pass_builder(_machine(), llvm.create_pipeline_tuning_options())
     passes = llvm.create_new_module_pass_manager()
     for name in _PASSES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.op import Op
 from evergrad.core.shapes import reduced_shape, tensor_type
@@ -17,6 +17,9 @@ from evergrad.ops.rows.movement.views import PERMUTE, RESHAPE, permute, reshape
 from evergrad.ops.rows.reduce.sums import SUM
 from evergrad.ops.surface.handles import DETACH
 from evergrad.ops.surface.view_forms import UPDATE
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
 
 # For an op: a function of the arguments that returns the replacement, or ``None`` to keep it.
 Rule = Callable[..., Any]
@@ -57,12 +60,12 @@ def _clone(x: Tensor) -> Tensor | None:
 
 
 @identity(CAST)
-def _cast(x: Tensor, dtype: Any) -> Tensor | None:
+def _cast(x: Tensor, dtype: DtypeLike) -> Tensor | None:
     return x if x.dtype is dtype else None
 
 
 @identity(MUL)
-def _mul(a: Any, b: Any) -> Any:
+def _mul(a: object, b: Any) -> Any:
     if isinstance(a, Tensor) and not isinstance(b, Tensor) and b == 1:
         return a
     return b if isinstance(b, Tensor) and not isinstance(a, Tensor) and a == 1 else None

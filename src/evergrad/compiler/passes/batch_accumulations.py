@@ -34,7 +34,7 @@ def batch_accumulations(graph: Graph) -> Graph:
     if not found:
         return graph
 
-    def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+    def replace(trace: Trace, eqn: Equation, args: tuple[object, ...], env: Any) -> Any:
         return (found[id(eqn)](env),) if id(eqn) in found else None
 
     return rewrite(graph, replace)
@@ -94,7 +94,7 @@ class _Finder:
         others = [leaf for leaf in leaves if self.kind(leaf) != kind]
         batched = self.product if kind[0] == "matmul" else self.total
 
-        def compute(env: dict[Var, Any]) -> Var:
+        def compute(env: dict[Var, object]) -> Var:
             found = batched(alike, env)
             for other in others:
                 value = env[other] if isinstance(other, Var) else other
@@ -103,7 +103,7 @@ class _Finder:
 
         return compute
 
-    def kind(self, leaf: Any) -> Any:
+    def kind(self, leaf: object) -> Any:
         """What terms must have in common to be batched; ``None`` for other terms."""
         if not isinstance(leaf, Var) or self.uses[leaf] != 1:
             return None

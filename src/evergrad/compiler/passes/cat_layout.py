@@ -23,7 +23,7 @@ def cat_layout(graph: Graph) -> Graph:
     if not found:
         return graph
 
-    def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Environment) -> Any:
+    def replace(trace: Trace, eqn: Equation, args: tuple[object, ...], env: Environment) -> Any:
         return (_joined(*found[id(eqn)], env),) if id(eqn) in found else None
 
     return rewrite(graph, replace)

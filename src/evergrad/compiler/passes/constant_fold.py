@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.passes.rewriter import rewrite, with_equations
-from evergrad.core.tensor import fresh
+from evergrad.core.tensor import Array, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
 from evergrad.ops.rows.creation.constants import FULL
 
@@ -28,7 +28,7 @@ def constant_fold(graph: Graph) -> Graph:
     read |= {o for o in graph.outputs if isinstance(o, Var)}
     tensors = {v: fresh(_contiguous(known[v]), v.type) for v in known if v in read}
 
-    def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+    def replace(trace: Trace, eqn: Equation, args: tuple[object, ...], env: object) -> Any:
         out = eqn.outs[0]
         if out not in known or id(eqn) in hoisted:
             return None
@@ -57,10 +57,10 @@ def _evaluated(graph: Graph) -> dict[Var, Any]:
     return known
 
 
-def _fails(check: Equation, known: dict[Var, Any]) -> bool:
+def _fails(check: Equation, known: dict[Var, object]) -> bool:
     """Whether a check of constants fails, which it does whenever the program runs."""
     return not known[check.args[0]]
 
 
-def _contiguous(array: Any) -> Any:
+def _contiguous(array: Array) -> Array:
     return array if array.flags.c_contiguous else array.copy()

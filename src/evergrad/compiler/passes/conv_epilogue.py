@@ -56,7 +56,9 @@ def _type(
     return found
 
 
-def _eval(x: Any, w: Any, *others: Any, windows: Windows, groups: int, epilogue: Epilogue) -> Any:
+def _eval(
+    x: object, w: object, *others: object, windows: Windows, groups: int, epilogue: Epilogue
+) -> Any:
     results = [CONV.eval(x, w, windows=windows, groups=groups)]
     for op in epilogue:
         found = {"result": results, "channel": others}
@@ -151,7 +153,7 @@ def _can_follow(eqn: Equation, inside: set[Var], out: Var) -> bool:
     return all(_is_per_channel(arg, out) for arg in others)
 
 
-def _is_per_channel(arg: Any, out: Var) -> bool:
+def _is_per_channel(arg: object, out: Var) -> bool:
     """Whether an argument has one value per channel."""
     if not isinstance(arg, Var) or arg.type.dtype is not out.type.dtype:
         return False

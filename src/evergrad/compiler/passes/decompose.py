@@ -99,7 +99,7 @@ for _row in (ALL, ANY):
     DECOMPOSITIONS[_row] = _truth_of_bools(_row)
 
 
-def _variance(x: Tensor, correction: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+def _variance(x: Tensor, correction: object, dims: tuple[int, ...], keepdim: bool) -> Any:
     freedom = _degrees_of_freedom(x, correction, dims)
     if freedom is None:
         return None
@@ -120,7 +120,7 @@ DECOMPOSITIONS[VAR] = _variance
 
 
 @decomposition(STD)
-def _deviation(x: Tensor, correction: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+def _deviation(x: Tensor, correction: object, dims: tuple[int, ...], keepdim: bool) -> Any:
     variance = _variance(x, correction, dims, keepdim)
     return None if variance is None else sqrt(variance)
 
@@ -164,7 +164,7 @@ def _logcumsumexp(x: Tensor, dim: int, reverse: bool) -> Any:
 
 
 @decomposition(POW)
-def _pow(x: Any, exponent: Any) -> Any:
+def _pow(x: object, exponent: object) -> Any:
     if not isinstance(x, Tensor) or isinstance(exponent, Tensor) or not x.is_floating_point():
         return None
     if exponent == 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
@@ -27,6 +27,9 @@ from evergrad.ops.rows.movement.strided import DIAGONAL_SCATTER
 from evergrad.ops.rows.movement.views import expand, reshape, unsqueeze
 from evergrad.ops.rows.reduce.quantiles import MEDIAN, MEDIAN_PLACE, NANMEDIAN, NANMEDIAN_PLACE
 from evergrad.ops.rows.reduce.sums import PROD
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
 
 # Products over a dimension of at most this extent are written out.
 _FEW_FACTORS = 8
@@ -70,7 +73,7 @@ def _index_sum(x: Tensor, *indices: Tensor, start: int, extents: tuple[int, ...]
 
 
 def _index_write(row: Op) -> Callable[..., Any]:
-    def rule(x: Tensor, source: Any, *indices: Tensor, start: int, wrap: bool) -> Any:
+    def rule(x: Tensor, source: object, *indices: Tensor, start: int, wrap: bool) -> Any:
         shape, count = x._type.shape, len(indices)
         found = broadcast_shapes(*[i._type.shape for i in indices])
         size = (*shape[:start], *found, *shape[start + count :])
@@ -84,7 +87,7 @@ def _index_write(row: Op) -> Callable[..., Any]:
     return rule
 
 
-def _expanded(source: Any, shape: Sequence[int], dtype: Any) -> Tensor:
+def _expanded(source: object, shape: Sequence[int], dtype: DtypeLike) -> Tensor:
     """A source of writes with an element for each place."""
     if not isinstance(source, Tensor):
         return full(shape, source, dtype=dtype)
@@ -92,7 +95,7 @@ def _expanded(source: Any, shape: Sequence[int], dtype: Any) -> Tensor:
 
 
 def _scatter(row: Op) -> Callable[..., Any]:
-    def rule(x: Tensor, index: Tensor, source: Any, **attrs: Any) -> Any:
+    def rule(x: Tensor, index: Tensor, source: object, **attrs: Any) -> Any:
         wide = _expanded(source, index._type.shape, x.dtype)
         if attrs.get("include_self") is False:
             first = full(index._type.shape, neutral(attrs["reduce"], x.dtype.np), dtype=x.dtype)

@@ -39,7 +39,7 @@ def decompose_movement(graph: Graph) -> Graph:
     # The gradients of attention: as a part of a join they would be summed in another order.
     of_kernels = {out for eqn in graph.equations if len(eqn.outs) > 1 for out in eqn.outs}
 
-    def replaced(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+    def replaced(trace: Trace, eqn: Equation, args: tuple[object, ...], env: object) -> Any:
         if eqn.op is PAD_SLICE and eqn.args[0] in of_kernels:
             return None
         return _replaced(trace, eqn, args, env)
@@ -47,7 +47,7 @@ def decompose_movement(graph: Graph) -> Graph:
     return rewrite(graph, replaced)
 
 
-def _replaced(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+def _replaced(trace: Trace, eqn: Equation, args: tuple[object, ...], env: object) -> Any:
     rules = [table[eqn.op] for table in (INDEXING, RULES) if eqn.op in table]
     types = [a.type for a in (*args, *eqn.outs) if isinstance(a, Var)]
     if not rules or not all(t.dtype in KINDS and t.numel for t in types):
@@ -61,7 +61,7 @@ def _replaced(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> A
 
 
 def _rule(row: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+    def enter(function: Callable[..., object]) -> Callable[..., Any]:
         RULES[row] = function
         return function
 

@@ -109,7 +109,7 @@ class _Planes:
         # Values in fine shape, by their view in the original shape.
         self.fine: dict[Var, Tensor] = {}
 
-    def replace(self, trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+    def replace(self, trace: Trace, eqn: Equation, args: tuple[object, ...], env: object) -> Any:
         is_reduction = eqn.op.combine is not None
         shaped = eqn.args[0] if is_reduction else eqn.outs[0]
         split = self.splits.get(shaped.type.shape) if isinstance(shaped, Var) else None
@@ -155,7 +155,7 @@ class _Planes:
 
     # -- reductions -----------------------------------------------------------------------------
 
-    def reduced(self, eqn: Equation, x: Tensor, split: _Split, whole: Shape, env: Any) -> Any:
+    def reduced(self, eqn: Equation, x: Tensor, split: _Split, whole: Shape, env: object) -> Any:
         """A sum as one over planes and one over the planes' sums."""
         dims = split.dims_of(eqn.attrs["dims"], whole)
         others = tuple(d for d in dims if d not in split.planes)
@@ -192,7 +192,7 @@ class _Planes:
         total: Tensor = (apart * apart).sum(split.planes, True) + between * between * count
         return total
 
-    def is_mean(self, average: Any, x: Var, dims: tuple[int, ...]) -> bool:
+    def is_mean(self, average: object, x: Var, dims: tuple[int, ...]) -> bool:
         """Whether a value is the mean over these dimensions."""
         divided = self.values.producer.get(average) if isinstance(average, Var) else None
         if divided is None or divided.op is not DIV:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -100,7 +99,7 @@ def _mask(trace: Trace, eqn: Equation) -> Sequence[Var] | None:
     return _emit(trace, CAST, mask, dtype=dtype)
 
 
-def _emit(trace: Trace, op: Op, args: Sequence[Any], **attrs: Any) -> tuple[Var, ...]:
+def _emit(trace: Trace, op: Op, args: Sequence[object], **attrs: object) -> tuple[Var, ...]:
     return trace.emit(specialize(op, *args, **attrs), tuple(args), None)
 
 

@@ -104,7 +104,7 @@ def sum_pool_gradients(graph: Graph) -> Graph:
         for eqn in graph.equations if eqn.op is MAX_POOL
     }  # fmt: skip
 
-    def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+    def replace(trace: Trace, eqn: Equation, args: tuple[object, ...], env: Any) -> Any:
         gradient = _summed(values, eqn)
         if gradient is None:
             return None

@@ -6,8 +6,6 @@ Which values is decided elsewhere: in :mod:`.recompute` where it costs no time, 
 
 from __future__ import annotations
 
-from typing import Any
-
 from evergrad.compiler.passes.rewriter import with_equations
 from evergrad.core.trace import Equation, Graph, Var
 
@@ -63,7 +61,7 @@ def _of(var: Var, user: Equation, maker: dict[Var, Equation]) -> list[Var]:
     return [a for a in user.args if a is var or _views_between(a, var, maker)]
 
 
-def _views_between(arg: Any, var: Var, maker: dict[Var, Equation]) -> list[Equation]:
+def _views_between(arg: object, var: Var, maker: dict[Var, Equation]) -> list[Equation]:
     """The chain of views from a value to an argument."""
     views: list[Equation] = []
     while isinstance(arg, Var) and arg is not var:

@@ -81,7 +81,7 @@ class _Sums:
 
     # -- linearity ------------------------------------------------------------------------------
 
-    def total(self, x: Var, dims: Dims, env: Any, depth: int = 0) -> Tensor | None:
+    def total(self, x: Var, dims: Dims, env: object, depth: int = 0) -> Tensor | None:
         """The sum of a value with kept dimensions, if it follows from known ones."""
         found = self.known.get(((x,), dims))
         eqn = self.maker.get(x)
@@ -164,7 +164,7 @@ class _Sums:
             x = others[0]
         return x, factors
 
-    def is_constant(self, arg: Any, shape: tuple[int, ...], dims: Dims) -> bool:
+    def is_constant(self, arg: object, shape: tuple[int, ...], dims: Dims) -> bool:
         """Whether an operand that broadcasts to a shape is constant along these dimensions."""
         if not isinstance(arg, Var):
             return True
@@ -183,7 +183,7 @@ class _Sums:
         return total
 
 
-def _has_shape(arg: Any, shape: tuple[int, ...]) -> bool:
+def _has_shape(arg: object, shape: tuple[int, ...]) -> bool:
     return isinstance(arg, Var) and arg.type.shape == shape
 
 

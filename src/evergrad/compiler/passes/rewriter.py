@@ -15,7 +15,7 @@ Environment = dict[Var, Any]
 Replace = Callable[[Trace, Equation, tuple[Any, ...], Environment], Sequence[Any] | None]
 
 
-def specialize(op: Op, *args: Any, **attrs: Any) -> Specialization:
+def specialize(op: Op, *args: object, **attrs: object) -> Specialization:
     """A row of the op table specialized for values and numbers: for an equation a pass emits."""
     types = tuple([a.type if isinstance(a, Var) else type(a) for a in args])
     key: Any = (types, tuple(attrs.items())) if attrs else types

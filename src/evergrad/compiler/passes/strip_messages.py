@@ -15,7 +15,7 @@ def strip_messages(graph: Graph) -> Graph:
     if not any(eqn.op is CHECK for eqn in graph.equations):
         return graph
 
-    def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+    def replace(trace: Trace, eqn: Equation, args: tuple[object, ...], env: object) -> Any:
         if eqn.op is not CHECK:
             return None
         condition = args[0]

@@ -260,7 +260,7 @@ class Verifier:
                     *maker,
                 )
 
-    def _bit(self, key: Any) -> int:
+    def _bit(self, key: object) -> int:
         return self._bits.setdefault(key, 1 << len(self._bits))
 
 
@@ -279,7 +279,7 @@ def _drawn(eqn: Equation) -> tuple[Any, ...]:
     return eqn.op.name, *attrs, *map(str, eqn.specialization.types)
 
 
-def _described(key: tuple[Any, ...]) -> str:
+def _described(key: tuple[object, ...]) -> str:
     if key[0] == "input":
         return f"input {key[1]}"
     if key[0] == "draw":

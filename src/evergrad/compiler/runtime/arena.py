@@ -21,7 +21,7 @@ import numpy as np
 from evergrad.compiler.schedule.buffers import address_of
 from evergrad.core import dtypes
 from evergrad.core.shapes import tensor_type
-from evergrad.core.tensor import Tensor, fresh
+from evergrad.core.tensor import Array, Tensor, fresh
 from evergrad.memory import pool
 
 _ALIGNMENT = 64
@@ -40,7 +40,7 @@ class Arena:
 
     __slots__ = ("address", "bytes", "nbytes", "owner")
 
-    def __init__(self, memory: Any, nbytes: int, owner: Any) -> None:
+    def __init__(self, memory: Array, nbytes: int, owner: Any) -> None:
         shift = -address_of(memory) % _ALIGNMENT
         self.nbytes: int = nbytes
         self.address: int = address_of(memory) + shift
@@ -63,7 +63,7 @@ class Arena:
             owner.returned.append(self.nbytes)
 
 
-def arena_memory(nbytes: int) -> Any:
+def arena_memory(nbytes: int) -> Array:
     """Memory of the pool with room for so many aligned bytes."""
     try:
         return pool.empty((nbytes + _ALIGNMENT,), np.dtype(np.uint8))

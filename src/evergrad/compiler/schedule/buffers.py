@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Var
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
 
 
 class Buffer:
@@ -19,7 +22,9 @@ class Buffer:
         "first", "kind", "label", "last", "location", "nbytes", "number", "offset", "owner",
     )  # fmt: skip
 
-    def __init__(self, number: int, nbytes: int, kind: str, label: str, owner: Any = None) -> None:
+    def __init__(
+        self, number: int, nbytes: int, kind: str, label: str, owner: object = None
+    ) -> None:
         self.number: int = number
         self.nbytes: int = nbytes
         self.kind: str = kind
@@ -46,7 +51,7 @@ class BufferView:
 
     def __init__(
         self, buffer: Buffer, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
-        dtype: Any,
+        dtype: DtypeLike,
     ) -> None:  # fmt: skip
         self.buffer: Buffer = buffer
         self.offset: int = offset

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.codegen.emit_loops import LoopEmitter
 from evergrad.compiler.codegen.kernel import Kernel
@@ -40,6 +40,9 @@ from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.ops.rows.indexing.index import INDEX, INDEX_SUM
 from evergrad.ops.rows.jagged_attention import JAGGED_ATTENTION, JAGGED_ATTENTION_BACKWARD
+
+if TYPE_CHECKING:
+    from evergrad.core.rng.default_generator import Generator
 
 
 class Lowering:
@@ -116,7 +119,7 @@ class Lowering:
 
     # -- buffers --------------------------------------------------------------------------------
 
-    def new_buffer(self, nbytes: int, kind: str, label: str, owner: Any = None) -> Buffer:
+    def new_buffer(self, nbytes: int, kind: str, label: str, owner: object = None) -> Buffer:
         made = Buffer(len(self.buffers), nbytes, kind, label, owner)
         self.buffers.append(made)
         return made
@@ -169,7 +172,7 @@ class Lowering:
         """Memory for one instruction or between a few of them."""
         return BufferView(self.new_buffer(nbytes, "arena", label), 0, (nbytes,), (1,), dtypes.uint8)
 
-    def rng_state(self, generator: Any) -> BufferView:
+    def rng_state(self, generator: Generator | None) -> BufferView:
         """The state of a generator, which kernels that draw from it advance."""
         for buffer in self.buffers:
             if buffer.kind == "rng_state" and self.native_generators[buffer.owner] is generator:

@@ -51,7 +51,7 @@ class Generator(base.Generator):
         materialize_trace("get_state() was called")
         return from_array(super().get_state())
 
-    def set_state(self, state: Any) -> Generator:
+    def set_state(self, state: object) -> Generator:
         """Continue from a state of ``get_state``; the algorithm has to be the same."""
         if not isinstance(state, Tensor | np.ndarray):
             raise TypeError(f"expected a torch.ByteTensor, but got {type(state).__name__}")
@@ -67,7 +67,7 @@ class Generator(base.Generator):
         return _rebuild, (self.algorithm, super().get_state())
 
 
-def _rebuild(algorithm: str, state: Any) -> Generator:
+def _rebuild(algorithm: str, state: object) -> Generator:
     return Generator(algorithm=algorithm).set_state(state)
 
 
@@ -168,7 +168,7 @@ def using_generator(generator: Generator) -> Iterator[Generator]:
 
 
 @contextmanager
-def fork_rng(devices: Any = None, enabled: bool = True, **named: Any) -> Iterator[None]:
+def fork_rng(devices: object = None, enabled: bool = True, **named: object) -> Iterator[None]:
     """Restore the state of the calling thread's generator afterwards.
 
     Args:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import os
 import struct
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -95,7 +95,7 @@ class SeededStream:
     def __copy__(self) -> Self:
         return self.clone_state()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self.clone_state()
 
     @property

@@ -38,7 +38,7 @@ class Joinable(ABC):
     _join_context: Join | None = None
 
     @abstractmethod
-    def join_hook(self, **kwargs: Any) -> JoinHook:
+    def join_hook(self, **kwargs: object) -> JoinHook:
         """The hook, made at the start of a join context with its keyword arguments."""
 
     @property

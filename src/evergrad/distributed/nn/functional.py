@@ -28,7 +28,7 @@ from evergrad.ops.rows.collective import (
 )
 
 
-def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
+def all_reduce(tensor: Tensor, op: object = ReduceOp.SUM, group: object = None) -> Tensor:
     """The reduction over all processes.
 
     The gradient of a least or greatest value goes to the processes that have it, in equal parts.
@@ -51,13 +51,13 @@ def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None) -> Ten
     return result
 
 
-def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
+def broadcast(tensor: Tensor, src: int, group: object = None) -> Tensor:
     """The tensor of one process, on all."""
     found = checked_group(group)
     return apply(BROADCAST, tensor, found, root=root_rank(found, src, None))
 
 
-def reduce(tensor: Tensor, dst: int, op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
+def reduce(tensor: Tensor, dst: int, op: object = ReduceOp.SUM, group: object = None) -> Tensor:
     """The sum over all processes on ``dst``, zeros on the others."""
     found = checked_group(group)
     if op_name(op) not in ("SUM", "AVG"):
@@ -66,14 +66,14 @@ def reduce(tensor: Tensor, dst: int, op: Any = ReduceOp.SUM, group: Any = None) 
     return result if op_name(op) == "SUM" else result / found.size()
 
 
-def all_gather(tensor: Tensor, group: Any = None) -> tuple[Tensor, ...]:
+def all_gather(tensor: Tensor, group: object = None) -> tuple[Tensor, ...]:
     """The tensors of all processes."""
     found = checked_group(group)
     joined = apply(ALL_GATHER, tensor, found)
     return tuple([joined[i] for i in range(found.size())])
 
 
-def gather(tensor: Tensor, dst: int = 0, group: Any = None) -> tuple[Tensor, ...]:
+def gather(tensor: Tensor, dst: int = 0, group: object = None) -> tuple[Tensor, ...]:
     """The tensors of all processes on ``dst``, zeros on the others."""
     found = checked_group(group)
     is_root = found.rank() == root_rank(found, dst, None)
@@ -81,7 +81,7 @@ def gather(tensor: Tensor, dst: int = 0, group: Any = None) -> tuple[Tensor, ...
     return parts if is_root else tuple([part * 0 for part in parts])
 
 
-def scatter(tensors: Sequence[Tensor], src: int = 0, group: Any = None) -> Tensor:
+def scatter(tensors: Sequence[Tensor], src: int = 0, group: object = None) -> Tensor:
     """The tensor that ``src`` has for this process; the others give tensors of the same types."""
     found = checked_group(group)
     check_count(tensors, found.size(), "tensors")
@@ -91,7 +91,7 @@ def scatter(tensors: Sequence[Tensor], src: int = 0, group: Any = None) -> Tenso
 
 
 def reduce_scatter(
-    output: Tensor, input_list: Sequence[Tensor], op: Any = ReduceOp.SUM, group: Any = None
+    output: Tensor, input_list: Sequence[Tensor], op: object = ReduceOp.SUM, group: object = None
 ) -> Tensor:
     """The sum over all processes of the tensor with this process's number. ``output`` only gives
     the type, as in PyTorch."""
@@ -104,7 +104,7 @@ def reduce_scatter(
 
 
 def all_to_all(
-    output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: Any = None
+    output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: object = None
 ) -> tuple[Tensor, ...]:
     """The tensors that all processes have for this one; ``output_tensor_list`` gives the types."""
     found = checked_group(group)
@@ -120,8 +120,8 @@ def all_to_all(
 
 
 def all_to_all_single(
-    output: Tensor, input: Tensor, output_split_sizes: Any = None, input_split_sizes: Any = None,
-    group: Any = None,
+    output: Tensor, input: Tensor, output_split_sizes: object = None,
+    input_split_sizes: object = None, group: object = None,
 ) -> Tensor:  # fmt: skip
     """The rows that all processes have for this one; ``output`` gives the type."""
     found = checked_group(group)

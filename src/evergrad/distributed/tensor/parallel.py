@@ -113,7 +113,7 @@ class ColwiseParallel(ParallelStyle):
     """Divide a Linear by its outputs; ``gather_output`` for all outputs on every process. An
     Embedding is divided by its rows."""
 
-    def __init__(self, *, gather_output: bool = False, **layouts: Any) -> None:
+    def __init__(self, *, gather_output: bool = False, **layouts: object) -> None:
         self.gather_output = gather_output
 
     def divide(self, layer: Module, group: ProcessGroup) -> Module:
@@ -127,7 +127,7 @@ class ColwiseParallel(ParallelStyle):
 class RowwiseParallel(ParallelStyle):
     """Divide a Linear by its inputs, or an Embedding by its rows."""
 
-    def __init__(self, *, split_input: bool = False, **layouts: Any) -> None:
+    def __init__(self, *, split_input: bool = False, **layouts: object) -> None:
         self.split_input = split_input
 
     def divide(self, layer: Module, group: ProcessGroup) -> Module:
@@ -139,7 +139,7 @@ class RowwiseParallel(ParallelStyle):
 
 
 def parallelize_module(
-    module: Module, device_mesh: Any = None, parallelize_plan: Any = None
+    module: Module, device_mesh: object = None, parallelize_plan: Any = None
 ) -> Module:
     """Divide layers by a plan: ``{"ff.widen": ColwiseParallel(), "ff.out": RowwiseParallel()}``, or
     one style for the module itself. ``device_mesh`` is a mesh of one dimension, or a group."""
@@ -154,7 +154,7 @@ def parallelize_module(
     return module
 
 
-def parallelize_gpt(model: Module, device_mesh: Any = None) -> Module:
+def parallelize_gpt(model: Module, device_mesh: object = None) -> Module:
     """Divide the attention heads, feed-forward layers and token embedding of a GPT."""
     group = device_mesh.get_group() if hasattr(device_mesh, "get_group") else device_mesh
     found = checked_group(group)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor
@@ -17,6 +17,9 @@ from evergrad.errors import ShapeError
 from evergrad.nn.attention.mods import MaskMod, indices_of, noop_mask
 from evergrad.ops.composite.padding import pad
 from evergrad.ops.rows.creation.constants import arange, zeros
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
 
 _DEFAULT_BLOCK = 128
 _LISTS = (
@@ -29,7 +32,7 @@ _BY_DIMENSION = ((None, None, None, 0), (None, None, 0, None), (None, 0, None, N
 
 def create_mask(
     mod_fn: Callable[..., Tensor], B: int | None, H: int | None, Q_LEN: int, KV_LEN: int,
-    device: Any = None,
+    device: DeviceLike = None,
 ) -> Tensor:  # fmt: skip
     """The mask of a ``mask_mod`` (or of a ``score_mod``: where scores stay finite), as booleans of
     (B, H, Q_LEN, KV_LEN)."""
@@ -42,7 +45,7 @@ def create_mask(
     return function(*indices_of(shape)).to(dtypes.bool_)
 
 
-def _takes_scores(mod: Callable[..., Any]) -> bool:
+def _takes_scores(mod: Callable[..., object]) -> bool:
     required = [
         p
         for p in inspect.signature(mod).parameters.values()
@@ -52,9 +55,9 @@ def _takes_scores(mod: Callable[..., Any]) -> bool:
 
 
 def create_block_mask(
-    mask_mod: MaskMod, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = None,
-    BLOCK_SIZE: int | tuple[int, int] = _DEFAULT_BLOCK, _compile: bool = False,
-    separate_full_blocks: bool = True, compute_dq_write_order: bool = False,
+    mask_mod: MaskMod, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int,
+    device: DeviceLike = None, BLOCK_SIZE: int | tuple[int, int] = _DEFAULT_BLOCK,
+    _compile: bool = False, separate_full_blocks: bool = True, compute_dq_write_order: bool = False,
     dq_kv_order: bool = True,
 ) -> BlockMask:  # fmt: skip
     """The blocks of a mask: which are wholly visible, which in part, which not at all."""
@@ -181,7 +184,7 @@ class BlockMask:
             computed += int(self.full_kv_num_blocks.sum().item())
         return 100.0 * (1 - computed * self.BLOCK_SIZE[0] * self.BLOCK_SIZE[1] / self.numel())
 
-    def to(self, device: Any) -> BlockMask:
+    def to(self, device: DeviceLike) -> BlockMask:
         """The mask itself: there is one device."""
         return self
 

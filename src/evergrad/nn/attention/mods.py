@@ -20,7 +20,7 @@ def and_masks(*mask_mods: MaskMod) -> MaskMod:
     """Where all masks allow."""
     _check_callable(mask_mods)
 
-    def both(b: Any, h: Any, q: Any, kv: Any) -> Tensor:
+    def both(b: object, h: object, q: object, kv: object) -> Tensor:
         allowed = ones((), dtype=bool)
         for mask in mask_mods:
             allowed = allowed & mask(b, h, q, kv)
@@ -33,7 +33,7 @@ def or_masks(*mask_mods: MaskMod) -> MaskMod:
     """Where one of the masks allows."""
     _check_callable(mask_mods)
 
-    def either(b: Any, h: Any, q: Any, kv: Any) -> Tensor:
+    def either(b: object, h: object, q: object, kv: object) -> Tensor:
         allowed = ~ones((), dtype=bool)
         for mask in mask_mods:
             allowed = allowed | mask(b, h, q, kv)
@@ -42,7 +42,7 @@ def or_masks(*mask_mods: MaskMod) -> MaskMod:
     return either
 
 
-def _check_callable(mods: Sequence[Any]) -> None:
+def _check_callable(mods: Sequence[object]) -> None:
     for mod in mods:
         if not callable(mod):
             raise RuntimeError(f"All inputs should be callable mask_mods: {mods}")

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
-    def parse(value: Any) -> tuple[Any, ...]:
+    def parse(value: object) -> tuple[Any, ...]:
         return tuple(value) if isinstance(value, Iterable) else (value,) * n
 
     parse.__name__ = name
@@ -20,7 +20,7 @@ _triple = _ntuple(3, "_triple")
 _quadruple = _ntuple(4, "_quadruple")
 
 
-def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
+def consume_prefix_in_state_dict_if_present(state_dict: dict[str, object], prefix: str) -> None:
     """Take a prefix such as ``module.`` off the names of a state dict, in place."""
     for name in list(state_dict):
         if name.startswith(prefix):

@@ -25,7 +25,7 @@ class DataParallel(Module):
     """
 
     def __init__(
-        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0
+        self, module: Module, device_ids: object = None, output_device: object = None, dim: int = 0
     ) -> None:
         super().__init__()
         self.dim = dim
@@ -37,15 +37,15 @@ class DataParallel(Module):
 
 
 def data_parallel(
-    module: Module, inputs: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0,
-    module_kwargs: dict[str, Any] | None = None,
+    module: Module, inputs: object, device_ids: object = None, output_device: object = None,
+    dim: int = 0, module_kwargs: dict[str, object] | None = None,
 ) -> Any:  # fmt: skip
     """Call a module on all devices."""
     given = inputs if isinstance(inputs, tuple) else (inputs,)
     return module(*given, **(module_kwargs or {}))
 
 
-def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> tuple[Any, ...]:
+def scatter(inputs: object, target_gpus: Sequence[object], dim: int = 0) -> tuple[Any, ...]:
     """A batch shared out over devices; with one device it is the batch itself."""
     _check_devices(target_gpus)
     return (inputs,)
@@ -64,15 +64,15 @@ def gather(outputs: Any, target_device: Any, dim: int = 0) -> Any:
     return cat([o.unsqueeze(0) if o.ndim == 0 else o for o in outputs], dim)
 
 
-def replicate(network: M, devices: Sequence[Any], detach: bool = False) -> list[M]:
+def replicate(network: M, devices: Sequence[object], detach: bool = False) -> list[M]:
     """A module for each device; with one device it is the module itself."""
     _check_devices(devices)
     return [network for _ in devices]
 
 
 def parallel_apply(
-    modules: Sequence[Module], inputs: Sequence[Any],
-    kwargs_tup: Sequence[dict[str, Any]] | None = None, devices: Sequence[Any] | None = None,
+    modules: Sequence[Module], inputs: Sequence[object],
+    kwargs_tup: Sequence[dict[str, object]] | None = None, devices: Sequence[object] | None = None,
 ) -> list[Any]:  # fmt: skip
     """Call each module with its own input."""
     options = kwargs_tup if kwargs_tup is not None else [{}] * len(modules)
@@ -82,7 +82,7 @@ def parallel_apply(
     ]
 
 
-def _check_devices(devices: Sequence[Any]) -> None:
+def _check_devices(devices: Sequence[object]) -> None:
     if len(devices) > 1:
         raise RuntimeError(
             f"{len(devices)} devices were given, but evergrad computes on one: the CPU"

@@ -34,14 +34,15 @@ class DistributedDataParallel(Module):
     """
 
     def __init__(
-        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0,
+        self, module: Module, device_ids: object = None, output_device: object = None, dim: int = 0,
         broadcast_buffers: bool | None = None, init_sync: bool = True, process_group: Any = None,
         bucket_cap_mb: float | None = None, find_unused_parameters: bool = False,
         check_reduction: bool = False, gradient_as_bucket_view: bool = False,
-        static_graph: bool = False, delay_all_reduce_named_params: Any = None,
-        param_to_hook_all_reduce: Any = None, mixed_precision: Any = None, device_mesh: Any = None,
-        skip_all_reduce_unused_params: bool = False, bucket_cap_mb_list: Any = None,
-        batched_grad_copy: bool = False, forward_sync_buffers: bool | None = None,
+        static_graph: bool = False, delay_all_reduce_named_params: object = None,
+        param_to_hook_all_reduce: object = None, mixed_precision: object = None,
+        device_mesh: Any = None, skip_all_reduce_unused_params: bool = False,
+        bucket_cap_mb_list: object = None, batched_grad_copy: bool = False,
+        forward_sync_buffers: bool | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         if device_mesh is not None:
@@ -129,7 +130,7 @@ class DistributedDataParallel(Module):
         finally:
             self.require_backward_grad_sync = former
 
-    def register_comm_hook(self, state: Any, hook: Callable[[Any, Any], Any]) -> None:
+    def register_comm_hook(self, state: object, hook: Callable[[Any, Any], object]) -> None:
         """Reduce buckets by ``hook(state, bucket)``, which gives a future of the flat gradient."""
         if not callable(hook):
             raise TypeError("Communication hook must be callable.")
@@ -167,7 +168,7 @@ class DistributedDataParallel(Module):
             divide_by_initial_world_size=divide_by_initial_world_size,
         )  # fmt: skip
 
-    def join_hook(self, divide_by_initial_world_size: bool = True, **kwargs: Any) -> _JoinHook:
+    def join_hook(self, divide_by_initial_world_size: bool = True, **kwargs: object) -> _JoinHook:
         """What a process without inputs does in :class:`~evergrad.distributed.algorithms.Join`."""
         return _JoinHook(self, divide_by_initial_world_size)
 

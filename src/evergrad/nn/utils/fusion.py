@@ -71,7 +71,7 @@ def _fused(layer: Any, bn: Any, *options: Any) -> Any:
     return made
 
 
-def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
+def fuse_conv_bn_eval(conv: object, bn: object, transpose: bool = False) -> Any:
     """A convolution that does what it and the batch norm behind it did.
 
     Args:

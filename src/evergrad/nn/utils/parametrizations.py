@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from evergrad import linalg
 from evergrad.core.dtypes import finfo
 from evergrad.core.state import using
@@ -187,7 +185,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     """
     register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
 
-    def rename(state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    def rename(state_dict: dict[str, object], prefix: str, *rest: object) -> None:
         former = [f"{prefix}{name}_g", f"{prefix}{name}_v"]
         if all(key in state_dict for key in former):
             for i, key in enumerate(former):

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.nn.containers import ModuleDict, ModuleList
 from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
 
 
 class _Cache:
@@ -54,7 +57,7 @@ def _register(module: Module, name: str, tensor: Tensor) -> None:
         module.register_buffer(name, tensor)
 
 
-def _inverted(module: Module, value: Any) -> Any:
+def _inverted(module: Module, value: object) -> Any:
     """What a parametrization must be given to yield the value; the value if it does not know."""
     if not hasattr(module, "right_inverse"):
         return value
@@ -111,7 +114,7 @@ class ParametrizationList(ModuleList):
             original.data = new.detach()
         _register(self, "original", original)
 
-    def _keep_several(self, original: Tensor, new: Sequence[Any]) -> None:
+    def _keep_several(self, original: Tensor, new: Sequence[object]) -> None:
         for i, tensor in enumerate(new):
             if not isinstance(tensor, Tensor):
                 raise ValueError(
@@ -163,7 +166,7 @@ class ParametrizationList(ModuleList):
         return value
 
 
-def _check_kept(value: Any, shape: Any, dtype: Any) -> None:
+def _check_kept(value: object, shape: object, dtype: DtypeLike) -> None:
     """A parametrization gives a tensor of the shape and type it had before."""
     if not isinstance(value, Tensor):
         raise ValueError(f"A parametrization must return a tensor. Got {type(value).__name__}.")
@@ -179,14 +182,14 @@ def _check_kept(value: Any, shape: Any, dtype: Any) -> None:
 # -- classes with properties --------------------------------------------------------------------
 
 
-def _copied(self: Any, memo: dict[int, Any]) -> Any:
+def _copied(self: object, memo: dict[int, object]) -> Any:
     if id(self) not in memo:
         memo[id(self)] = replica = self.__class__.__new__(self.__class__)
         replica.__dict__.update(deepcopy(self.__dict__, memo))
     return memo[id(self)]
 
 
-def _refuse_pickling(self: Any) -> Any:
+def _refuse_pickling(self: object) -> Any:
     raise RuntimeError(
         "Serialization of parametrized modules is only supported through state_dict()."
     )

@@ -95,7 +95,7 @@ def _remove_hook(module: Module, name: str) -> None:
             del table[key]
 
 
-def _joined(former: Any, method: BasePruningMethod, name: str) -> PruningContainer:
+def _joined(former: object, method: BasePruningMethod, name: str) -> PruningContainer:
     container = former if isinstance(former, PruningContainer) else PruningContainer(former)
     container.add_pruning_method(method)
     container._tensor_name = name
@@ -105,7 +105,7 @@ def _joined(former: Any, method: BasePruningMethod, name: str) -> PruningContain
 class PruningContainer(BasePruningMethod):
     """Several rules, one after the other."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: object) -> None:
         self._pruning_methods: tuple[Any, ...] = ()
         methods = args[0] if len(args) == 1 and isinstance(args[0], Iterable) else args
         for method in methods:
@@ -113,7 +113,7 @@ class PruningContainer(BasePruningMethod):
         for method in self._pruning_methods[:1]:
             self._tensor_name = method._tensor_name
 
-    def add_pruning_method(self, method: Any) -> None:
+    def add_pruning_method(self, method: object) -> None:
         if method is not None and not isinstance(method, BasePruningMethod):
             raise TypeError(f"{type(method)} is not a BasePruningMethod subclass")
         self._pruning_methods += (method,)
@@ -153,7 +153,7 @@ class Identity(BasePruningMethod):
         return default_mask
 
 
-def _count(amount: Any, size: int) -> int:
+def _count(amount: object, size: int) -> int:
     """How many of ``size`` units an amount means: itself, or a fraction of them."""
     if not isinstance(amount, numbers.Real):
         raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
@@ -174,7 +174,7 @@ class RandomUnstructured(BasePruningMethod):
 
     PRUNING_TYPE: str = "unstructured"
 
-    def __init__(self, amount: Any) -> None:
+    def __init__(self, amount: object) -> None:
         _count(amount, 1 << 62)
         self.amount = amount
 
@@ -192,7 +192,7 @@ class L1Unstructured(BasePruningMethod):
 
     PRUNING_TYPE: str = "unstructured"
 
-    def __init__(self, amount: Any) -> None:
+    def __init__(self, amount: object) -> None:
         _count(amount, 1 << 62)
         self.amount = amount
 
@@ -213,7 +213,7 @@ class RandomStructured(BasePruningMethod):
 
     PRUNING_TYPE: str = "structured"
 
-    def __init__(self, amount: Any, dim: int = -1) -> None:
+    def __init__(self, amount: object, dim: int = -1) -> None:
         _count(amount, 1 << 62)
         self.amount, self.dim = amount, dim
 
@@ -236,7 +236,7 @@ class LnStructured(BasePruningMethod):
 
     PRUNING_TYPE: str = "structured"
 
-    def __init__(self, amount: Any, n: Any, dim: int = -1) -> None:
+    def __init__(self, amount: object, n: object, dim: int = -1) -> None:
         _count(amount, 1 << 62)
         self.amount, self.n, self.dim = amount, n, dim
 
@@ -275,28 +275,28 @@ def identity(module: Module, name: str) -> Module:
     return module
 
 
-def random_unstructured(module: Module, name: str, amount: Any) -> Module:
+def random_unstructured(module: Module, name: str, amount: object) -> Module:
     """Prune random elements of a parameter."""
     RandomUnstructured.apply(module, name, amount=amount)
     return module
 
 
 def l1_unstructured(
-    module: Module, name: str, amount: Any, importance_scores: Tensor | None = None
+    module: Module, name: str, amount: object, importance_scores: Tensor | None = None
 ) -> Module:
     """Prune the elements of least magnitude."""
     L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
 
 
-def random_structured(module: Module, name: str, amount: Any, dim: int) -> Module:
+def random_structured(module: Module, name: str, amount: object, dim: int) -> Module:
     """Prune random channels of a parameter."""
     RandomStructured.apply(module, name, amount=amount, dim=dim)
     return module
 
 
 def ln_structured(
-    module: Module, name: str, amount: Any, n: Any, dim: int,
+    module: Module, name: str, amount: object, n: object, dim: int,
     importance_scores: Tensor | None = None,
 ) -> Module:  # fmt: skip
     """Prune the channels of least norm."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from evergrad.core.rng.default_generator import get_rng_state, set_rng_state
 from evergrad.nn.module import Module
@@ -11,7 +11,7 @@ from evergrad.nn.module import Module
 M = TypeVar("M", bound=Module)
 
 
-def skip_init(module_cls: type[M], *args: Any, **kwargs: Any) -> M:
+def skip_init(module_cls: type[M], *args: object, **kwargs: object) -> M:
     """Make a module whose parameters are to be overwritten.
 
     Unlike PyTorch's, the values are drawn and then left: nothing in the result says which, but the

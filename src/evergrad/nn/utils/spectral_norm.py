@@ -98,7 +98,7 @@ class SpectralNorm:
         module._register_state_dict_hook(made._note_version)
         return made
 
-    def _note_version(self, module: Module, state: Any, prefix: str, metadata: Any) -> None:
+    def _note_version(self, module: Module, state: object, prefix: str, metadata: Any) -> None:
         metadata.setdefault("spectral_norm", {})[self.name + ".version"] = self._version
 
     def remove(self, module: Module) -> None:

@@ -10,7 +10,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
@@ -50,6 +50,9 @@ from evergrad.ops.rows.reduce.softmax import LOG_SOFTMAX, SOFTMAX
 from evergrad.ops.rows.special.functions import ndtr
 from evergrad.ops.surface.handles import detach
 from evergrad.ops.surface.public import expose
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
 
 Curve = Callable[[Tensor], Tensor]
 
@@ -91,7 +94,7 @@ def below_largest(input: Tensor, dim: int) -> Tensor:
     return input - amax(detach(input), dim, True)
 
 
-def _prepared(name: str, input: Tensor, dim: int, target: Any) -> tuple[Tensor, int, dtype]:
+def _prepared(name: str, input: Tensor, dim: int, target: object) -> tuple[Tensor, int, dtype]:
     if target is not None:
         input = cast(input, as_dtype(target))
     require_floating(name, input)
@@ -99,7 +102,7 @@ def _prepared(name: str, input: Tensor, dim: int, target: Any) -> tuple[Tensor, 
 
 
 @expose("softmax", numpy_names=True)
-def _softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def _softmax(input: Tensor, dim: int, dtype: DtypeLike = None) -> Tensor:
     """Exponentials along a dimension, divided by their sum."""
     x, dim, target = _prepared("softmax", input, dim, dtype)
     if not x.ndim:
@@ -108,7 +111,7 @@ def _softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
 
 
 @expose("log_softmax", numpy_names=True)
-def _log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def _log_softmax(input: Tensor, dim: int, dtype: DtypeLike = None) -> Tensor:
     """The logarithm of ``softmax``, computed without its rounding."""
     x, dim, target = _prepared("log_softmax", input, dim, dtype)
     if not x.ndim:
@@ -127,7 +130,7 @@ def _implied_dim(name: str, input: Tensor, stacklevel: int) -> int:
 
 
 def softmax(
-    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DtypeLike = None
 ) -> Tensor:
     """Exponentials along a dimension, divided by their sum."""
     return _softmax(
@@ -136,7 +139,7 @@ def softmax(
 
 
 def log_softmax(
-    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DtypeLike = None
 ) -> Tensor:
     """The logarithm of ``softmax``, computed without its rounding."""
     return _log_softmax(
@@ -145,7 +148,7 @@ def log_softmax(
 
 
 def softmin(
-    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DtypeLike = None
 ) -> Tensor:
     """``softmax`` of the negated input."""
     return _softmax(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
@@ -15,6 +15,9 @@ from evergrad.errors import ShapeError
 from evergrad.ops.rows.pool.windows import ADAPTIVE_MAX_PLACES, ADAPTIVE_MEAN, picked_at
 from evergrad.ops.rows.reduce.sums import mean
 from evergrad.ops.surface.public import TensorFunction, expose
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Ints
 
 
 def _adaptive_size(name: str, rank: int, input: Tensor, output_size: Any) -> Shape:
@@ -51,7 +54,7 @@ def adaptive_mean(input: Tensor, count: Shape) -> Tensor:
 
 
 def _adaptive_avg_pool(rank: int) -> TensorFunction:
-    def function(input: Tensor, output_size: Any) -> Tensor:
+    def function(input: Tensor, output_size: Ints | Sequence[int | None] | None) -> Tensor:
         name = function.__name__
         count = _adaptive_size(name, rank, input, output_size)
         if input.dtype.category < dtypes.FLOATING:
@@ -66,7 +69,9 @@ def _adaptive_avg_pool(rank: int) -> TensorFunction:
 
 
 def _adaptive_max_pool(rank: int) -> Callable[..., Any]:
-    def function(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    def function(
+        input: Tensor, output_size: Ints | Sequence[int | None] | None, return_indices: bool = False
+    ) -> Any:
         count = _adaptive_size(function.__name__, rank, input, output_size)
         places = bind(ADAPTIVE_MAX_PLACES, input, count=count)
         largest = picked_at(input, places, rank)
@@ -81,7 +86,7 @@ def _adaptive_max_pool_with_indices(
     rank: int, plain: Callable[..., Any]
 ) -> Callable[..., tuple[Tensor, Tensor]]:
     def function(
-        input: Tensor, output_size: Any, return_indices: bool = False
+        input: Tensor, output_size: object, return_indices: bool = False
     ) -> tuple[Tensor, Tensor]:
         found: tuple[Tensor, Tensor] = plain(input, output_size, True)
         return found

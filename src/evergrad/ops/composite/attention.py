@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
@@ -54,7 +53,7 @@ def scaled_dot_product_attention(
     return _by_query_head(result, groups)
 
 
-def _without_noise(q: Tensor, k: Tensor, v: Tensor, mask: Any, noise: Tensor | None) -> int:
+def _without_noise(q: Tensor, k: Tensor, v: Tensor, mask: object, noise: Tensor | None) -> int:
     return max(q._type.numel, k._type.numel) if noise is None else 0
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -41,8 +40,8 @@ _NEVER = -1e30
 
 @autocast_policy(AutocastPolicy.FLOAT32)
 def ctc_loss(
-    log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
-    reduction: str = "mean", zero_infinity: bool = False,
+    log_probs: Tensor, targets: Tensor, input_lengths: object, target_lengths: object,
+    blank: int = 0, reduction: str = "mean", zero_infinity: bool = False,
 ) -> Tensor:  # fmt: skip
     """Minus the logarithm of the probability of the targets, for ``log_probs`` [T, N, C].
 
@@ -78,7 +77,7 @@ def ctc_loss(
     return reduced(reshape(loss, ()) if single else loss, reduction)
 
 
-def _lengths(lengths: Any) -> Tensor:
+def _lengths(lengths: object) -> Tensor:
     given = lengths if isinstance(lengths, Tensor) else from_array(np.array(lengths, np.int64))
     return cast(reshape(given, -1), dtypes.int64)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from evergrad.core import dtypes
@@ -111,7 +109,7 @@ def _direction(x: Tensor, dim: int, eps: float) -> Tensor:
 
 
 def normalize(
-    input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Tensor | None = None
+    input: Tensor, p: float = 2.0, dim: object = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Tensor:
     """Divided by the norm along a dimension, or by ``eps`` where the norm is smaller."""
     length = clamp(norm(input, p, dim, True), min=eps)

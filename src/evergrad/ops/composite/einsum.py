@@ -26,7 +26,7 @@ ELLIPSIS = "..."
 
 
 @expose(method=False, out=False)
-def einsum(*args: Any) -> Tensor:
+def einsum(*args: object) -> Tensor:
     """The sum of products that the subscripts describe.
 
     Takes ``einsum("ij,jk->ik", a, b)`` or ``einsum(a, [0, 1], b, [1, 2], [0, 2])``.
@@ -77,7 +77,7 @@ def _from_sublists(args: tuple[Any, ...]) -> tuple[str, list[Tensor]]:
     return equation, operands
 
 
-def _from_sublist(subscripts: Sequence[Any]) -> str:
+def _from_sublist(subscripts: Sequence[object]) -> str:
     return "".join(map(_letter, subscripts))
 
 

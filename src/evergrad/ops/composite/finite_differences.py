@@ -13,7 +13,7 @@ from evergrad.ops.rows.movement.views import reshape
 from evergrad.ops.surface.public import NUMBERS, expose
 
 
-def _spacings(spacing: Any, input: Tensor, dim: Any) -> tuple[tuple[int, ...], list[Any]]:
+def _spacings(spacing: object, input: Tensor, dim: Any) -> tuple[tuple[int, ...], list[Any]]:
     """The dimensions to go along, and for each a step or the coordinates."""
     dims = normalize_dims(() if dim is None else dim, input.ndim)
     if spacing is None or spacing.__class__ in NUMBERS:
@@ -32,7 +32,7 @@ def _spacings(spacing: Any, input: Tensor, dim: Any) -> tuple[tuple[int, ...], l
     return dims, given
 
 
-def _steps(step: Any, x: Tensor, dim: int) -> tuple[Any, Any, Any, Any]:
+def _steps(step: object, x: Tensor, dim: int) -> tuple[Any, Any, Any, Any]:
     """The distances to the left and right of inner points, and the first and last two."""
     if not isinstance(step, Tensor) or not step.ndim:
         return step, step, (step, step), (step, step)
@@ -61,7 +61,7 @@ def _edge(near: Tensor, next: Tensor, third: Tensor | None, steps: tuple[Any, An
     )
 
 
-def _along(x: Tensor, dim: int, step: Any, edge_order: int) -> Tensor:
+def _along(x: Tensor, dim: int, step: object, edge_order: int) -> Tensor:
     extent = x._type.shape[dim]
     left, right, first, last = _steps(step, x, dim)
 
@@ -88,7 +88,7 @@ def _along(x: Tensor, dim: int, step: Any, edge_order: int) -> Tensor:
 
 @expose(method=False, out=False, numpy_names=True)
 def gradient(
-    input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order: int = 1
+    input: Tensor, *, spacing: object = None, dim: object = None, edge_order: int = 1
 ) -> tuple[Tensor, ...]:
     """The slopes of a function given by samples, along each dimension: central differences inside,
     one-sided ones at the ends. ``spacing`` gives steps or coordinates."""

@@ -51,7 +51,7 @@ def _check_edges(input: Tensor, edges: Tensor, dim: int) -> None:
 
 
 def _histogram(
-    name: str, input: Tensor, bins: Any, given: Any, weight: Tensor | None, density: bool
+    name: str, input: Tensor, bins: object, given: object, weight: Tensor | None, density: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     if not input.dtype.is_floating_point or input.dtype.itemsize == 2:
         raise NotImplementedError(f"\"histogramdd\" not implemented for '{input.dtype.name}'")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from evergrad.ops.rows.elementwise.rounding import floor
 from evergrad.ops.rows.indexing.functions import index_select
 from evergrad.ops.rows.movement.views import reshape
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Floats
+
 Array = np.ndarray[Any, Any]
 
 _RANKS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3, "lanczos": 2}
@@ -31,7 +34,7 @@ _SMOOTH = tuple(_RANKS)
 
 
 def interpolate(
-    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    input: Tensor, size: Any = None, scale_factor: object = None, mode: str = "nearest",
     align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:  # fmt: skip
@@ -231,7 +234,7 @@ _KERNELS: dict[str, Kernel] = {
 
 
 def upsample(
-    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    input: Tensor, size: object = None, scale_factor: Floats | None = None, mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """An older name of ``interpolate``.
@@ -249,7 +252,9 @@ def upsample(
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
-def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+def upsample_nearest(
+    input: Tensor, size: object = None, scale_factor: Floats | None = None
+) -> Tensor:
     """``interpolate`` to the nearest element.
 
     Args:
@@ -264,7 +269,9 @@ def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) 
     return interpolate(input, size, scale_factor, "nearest")
 
 
-def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+def upsample_bilinear(
+    input: Tensor, size: object = None, scale_factor: Floats | None = None
+) -> Tensor:
     """``interpolate`` between four elements, corners on corners.
 
     Args:

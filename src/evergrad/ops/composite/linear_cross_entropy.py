@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.ops.composite.classification_losses import cross_entropy
@@ -35,7 +34,7 @@ def _check(input: Tensor, linear_weight: Tensor, linear_bias: Tensor | None) -> 
 def linear_cross_entropy(
     input: Tensor, linear_weight: Tensor, target: Tensor, *, linear_bias: Tensor | None = None,
     weight: Tensor | None = None, reduction: str = "mean", ignore_index: int | None = None,
-    label_smoothing: float = 0.0, options: Any = None,
+    label_smoothing: float = 0.0, options: object = None,
 ) -> Tensor:  # fmt: skip
     """``cross_entropy(linear(input, linear_weight, linear_bias), target)``.
 

@@ -19,7 +19,7 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.families import elementwise
 from evergrad.core.row_facts import AutocastPolicy, Builder, Value, expensive
 from evergrad.core.shapes import broadcast_shapes
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.core.tracing import is_known
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.composite.activations import logsigmoid, require_floating, widened
@@ -162,11 +162,11 @@ def huber_loss(
 # -- probabilities ------------------------------------------------------------------------------
 
 
-def _bounded_logs(x: Any) -> tuple[Any, Any]:
+def _bounded_logs(x: Array) -> tuple[Any, Any]:
     return np.maximum(np.log(x), -100), np.maximum(np.log1p(-x), -100)
 
 
-def _bce_eval(x: Any, t: Any) -> Any:
+def _bce_eval(x: Array, t: Array) -> Any:
     of_one, of_zero = _bounded_logs(x)
     return (t - 1) * of_zero - t * of_one
 

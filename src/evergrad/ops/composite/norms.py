@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
@@ -27,6 +27,9 @@ from evergrad.ops.rows.pool.windows import WINDOW_SUM
 from evergrad.ops.rows.reduce.sums import mean
 from evergrad.ops.surface.handles import detach
 from evergrad.ops.surface.public import expose
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Ints
 
 # -- over the last dimensions -------------------------------------------------------------------
 
@@ -51,7 +54,7 @@ def _check_last(name: str, input: Tensor, shape: Shape, **parameters: Tensor | N
         )
 
 
-def _shape_of(normalized_shape: Any) -> Shape:
+def _shape_of(normalized_shape: Ints) -> Shape:
     return as_shape((normalized_shape,))
 
 
@@ -75,7 +78,7 @@ def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 @expose("layer_norm", method=False, out=False)
 def _layer_norm(
-    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None,
+    input: Tensor, normalized_shape: Ints, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5, cudnn_enable: bool = True,
 ) -> Tensor:  # fmt: skip
     """``nn.functional.layer_norm`` with the arguments of PyTorch's ``torch.layer_norm``."""
@@ -83,7 +86,7 @@ def _layer_norm(
 
 
 def layer_norm(
-    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None,
+    input: Tensor, normalized_shape: Ints, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """Mean 0 and variance 1 over the last dimensions, then scaled and shifted."""
@@ -104,7 +107,7 @@ def _layer_normed(
 
 @expose(method=False, out=False)
 def rms_norm(
-    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
+    input: Tensor, normalized_shape: Ints, weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     """Divided by the root of the mean square over the last dimensions, then scaled."""
     shape = _shape_of(normalized_shape)

@@ -21,7 +21,7 @@ from evergrad.ops.surface.view_forms import UPDATE
 _MODES = ("constant", "reflect", "replicate", "circular")
 
 
-def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Tensor:
+def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: object = None) -> Tensor:
     """Padded by ``pad`` = (left, right, top, bottom, ...), from the last dimension backwards."""
     amounts = [int(n) for n in pad]
     if len(amounts) % 2:
@@ -47,7 +47,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = 
     return _pad_by_index(input, edges, mode)
 
 
-def _pad_constant(x: Tensor, edges: Sequence[tuple[int, int]], value: Any) -> Tensor:
+def _pad_constant(x: Tensor, edges: Sequence[tuple[int, int]], value: object) -> Tensor:
     x, grown = _cropped(x, edges), _grown(edges)
     if not any(before or after for before, after in grown):
         return clone(x)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,12 +29,15 @@ from evergrad.ops.rows.pool.geometry import Windows, per_dim
 from evergrad.ops.rows.pool.windows import MAX_POOL, MAX_POOL_PLACES, WINDOW_SUM
 from evergrad.ops.surface.public import TensorFunction, expose
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Ints
+
 # -- windows ------------------------------------------------------------------------------------
 
 
 def _windows(
-    name: str, rank: int, input: Tensor, kernel_size: Any, stride: Any, padding: Any,
-    dilation: Any, ceil_mode: bool,
+    name: str, rank: int, input: Tensor, kernel_size: Ints, stride: Ints, padding: Ints | str,
+    dilation: Ints, ceil_mode: bool,
 ) -> Windows:  # fmt: skip
     """The windows of a pooling call; with ``ceil_mode`` also those that begin inside but reach
     beyond the end, which is padded for them."""
@@ -126,8 +129,8 @@ def _max_pool_with_indices(
     rank: int, plain: Callable[..., Any]
 ) -> Callable[..., tuple[Tensor, Tensor]]:
     def function(
-        input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-        ceil_mode: bool = False, return_indices: bool = False,
+        input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints | str = 0,
+        dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         found: tuple[Tensor, Tensor] = plain(
             input, kernel_size, stride, padding, dilation, ceil_mode, True
@@ -155,8 +158,8 @@ max_pool3d_with_indices: Callable[..., tuple[Tensor, Tensor]] = _max_pool_with_i
 
 def _max_unpool(rank: int) -> TensorFunction:
     def function(
-        input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
-        output_size: Any = None,
+        input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
+        padding: Ints | str = 0, output_size: Ints | Sequence[int | None] | None = None,
     ) -> Tensor:  # fmt: skip
         kernel = per_dim("kernel_size", kernel_size, rank)
         stride = kernel if stride is None else per_dim("stride", stride, rank)
@@ -221,7 +224,7 @@ max_unpool3d: TensorFunction = _max_unpool(3)
 
 
 def _avg_pool(
-    rank: int, input: Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool,
+    rank: int, input: Tensor, kernel_size: Ints, stride: Ints, padding: Ints | str, ceil_mode: bool,
     count_include_pad: bool, divisor_override: int | None,
 ) -> Tensor:  # fmt: skip
     windows = _windows(f"avg_pool{rank}d", rank, input, kernel_size, stride, padding, 1, ceil_mode)
@@ -312,7 +315,11 @@ def _lp_pool(
 
 
 def lp_pool1d(
-    input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    input: Tensor,
+    norm_type: Any,
+    kernel_size: object,
+    stride: object = None,
+    ceil_mode: bool = False,
 ) -> Tensor:
     """The p-norm of each window of the last dimension.
 
@@ -330,7 +337,11 @@ def lp_pool1d(
 
 
 def lp_pool2d(
-    input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    input: Tensor,
+    norm_type: Any,
+    kernel_size: object,
+    stride: object = None,
+    ceil_mode: bool = False,
 ) -> Tensor:
     """The p-norm of each window of the last two dimensions.
 
@@ -349,7 +360,11 @@ def lp_pool2d(
 
 
 def lp_pool3d(
-    input: Tensor, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    input: Tensor,
+    norm_type: Any,
+    kernel_size: object,
+    stride: object = None,
+    ceil_mode: bool = False,
 ) -> Tensor:
     """The p-norm of each window of the last three dimensions.
 

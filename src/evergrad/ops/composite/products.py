@@ -155,7 +155,9 @@ def _plus(input: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> Tensor:
 
 @expose(inplace=True)
 @autocast_policy(AutocastPolicy.LOWER)
-def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: object = 1, alpha: object = 1
+) -> Tensor:
     """``beta * input + alpha * (mat1 @ mat2)``"""
     for name, matrix in (("mat1", mat1), ("mat2", mat2)):
         if matrix.ndim != 2:
@@ -165,7 +167,9 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: An
 
 @expose(inplace=True)
 @autocast_policy(AutocastPolicy.OFF)
-def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addmv(
+    input: Tensor, mat: Tensor, vec: Tensor, *, beta: object = 1, alpha: object = 1
+) -> Tensor:
     """``beta * input + alpha * (mat @ vec)``"""
     if mat.ndim != 2 or vec.ndim != 1 or input.ndim > 1:
         raise ShapeError(
@@ -189,7 +193,7 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any
 @expose(inplace=True)
 @autocast_policy(AutocastPolicy.LOWER)
 def addbmm(
-    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: object = 1, alpha: object = 1
 ) -> Tensor:
     """``beta * input + alpha * sum_i batch1[i] @ batch2[i]``, as one product."""
     _check_stacks(batch1, batch2)
@@ -201,7 +205,7 @@ def addbmm(
 @expose(inplace=True)
 @autocast_policy(AutocastPolicy.LOWER)
 def baddbmm(
-    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: object = 1, alpha: object = 1
 ) -> Tensor:
     """``beta * input + alpha * bmm(batch1, batch2)``"""
     _check_stacks(batch1, batch2)
@@ -212,7 +216,7 @@ def baddbmm(
 
 
 @expose(method=False)
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+def tensordot(a: Tensor, b: Tensor, dims: object = 2) -> Tensor:
     """The sum over pairs of dimensions: ``dims`` many last with first, or as two lists."""
     dims_a, dims_b = _contracted_dims(a, b, dims)
     shape_a, shape_b = a._type.shape, b._type.shape

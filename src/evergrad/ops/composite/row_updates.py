@@ -10,7 +10,7 @@ time and bytes of a compiled step follow the rows that were looked up.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
@@ -63,7 +63,7 @@ def rows_of(p: Tensor, grad: Tensor, *, few: bool = True) -> Rows | None:
     return None if few and is_small else found
 
 
-def _rows(trace: Trace, value: Any, shape: Shape) -> Rows | None:
+def _rows(trace: Trace, value: object, shape: Shape) -> Rows | None:
     eqn = _producer(trace, value)
     if eqn is None:
         return None

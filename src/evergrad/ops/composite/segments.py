@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.tensor import Tensor
@@ -58,7 +57,7 @@ def _segment_numbers(data: Tensor, starts: Tensor, ends: Tensor, axis: int) -> T
 @expose(method=False, out=False)
 def segment_reduce(
     data: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None,
-    offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: Any = None,
+    offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: object = None,
 ) -> Tensor:  # fmt: skip
     """The sum, mean, maximum, minimum or product of consecutive segments of dimension ``axis``.
 
@@ -95,7 +94,7 @@ def segment_reduce(
     return found
 
 
-def _divided(found: Tensor, sizes: Tensor, axis: int, empty: Any) -> Tensor:
+def _divided(found: Tensor, sizes: Tensor, axis: int, empty: object) -> Tensor:
     sizes = sizes.reshape(*sizes.shape, *(1,) * (found.ndim - axis - 1))
     divided = found / sizes.clamp(min=1).to(found.dtype)
     other = full((), empty, dtype=found.dtype)

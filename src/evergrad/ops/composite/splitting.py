@@ -52,7 +52,7 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
 
 
 @expose("split", function=False, numpy_names=True)
-def _split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def _split_method(self: Tensor, split_size: object, dim: int = 0) -> tuple[Tensor, ...]:
     """Parts of one size (the last may be smaller), or of the sizes given."""
     return split(self, split_size, dim)
 

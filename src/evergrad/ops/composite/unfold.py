@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from evergrad.core.bind import bind
 from evergrad.core.shapes import Shape
@@ -13,9 +14,12 @@ from evergrad.ops.rows.movement.views import owned, reshape
 from evergrad.ops.rows.pool.geometry import Windows, per_dim
 from evergrad.ops.rows.pool.windows import COL2IM, IM2COL
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Ints
+
 
 def _column_windows(
-    size: Shape, kernel_size: Any, dilation: Any, padding: Any, stride: Any
+    size: Shape, kernel_size: Ints, dilation: Ints, padding: Ints | str, stride: Ints
 ) -> Windows:
     kernel, dilation = per_dim("kernel_size", kernel_size, 2), per_dim("dilation", dilation, 2)
     padding, stride = per_dim("padding", padding, 2), per_dim("stride", stride, 2)
@@ -30,7 +34,7 @@ def _column_windows(
 
 
 def unfold(
-    input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+    input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints | str = 0, stride: Ints = 1
 ) -> Tensor:
     """The windows of images as columns: [N, C * kernel, windows]."""
     if input.ndim not in (3, 4):
@@ -45,8 +49,8 @@ def unfold(
 
 
 def fold(
-    input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
-    stride: Any = 1,
+    input: Tensor, output_size: Ints | Sequence[int | None] | None, kernel_size: Ints,
+    dilation: Ints = 1, padding: Ints | str = 0, stride: Ints = 1,
 ) -> Tensor:  # fmt: skip
     """Columns added up to images: the transpose of ``unfold``."""
     if input.ndim not in (2, 3):

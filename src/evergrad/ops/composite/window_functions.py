@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import check_place, chosen_dtype, finish
 from evergrad.ops.surface.convert import adopt
 from evergrad.ops.surface.public import expose
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike, LayoutLike
 
 Options = tuple[Any, Any, bool]  # dtype, device, requires_grad
 
@@ -40,8 +43,8 @@ def _window(
 @expose(method=False, out=False)
 def hamming_window(
     window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *,
-    dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: bool = False,
-    requires_grad: bool = False,
+    dtype: DtypeLike = None, layout: LayoutLike = None, device: DeviceLike = None,
+    pin_memory: bool = False, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """``alpha - beta * cos(2 pi n / N)``"""
 
@@ -54,8 +57,9 @@ def hamming_window(
 
 @expose(method=False, out=False)
 def hann_window(
-    window_length: int, periodic: bool = True, *, dtype: Any = None, layout: Any = None,
-    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+    window_length: int, periodic: bool = True, *, dtype: DtypeLike = None,
+    layout: LayoutLike = None, device: DeviceLike = None, pin_memory: bool = False,
+    requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """``0.5 - 0.5 * cos(2 pi n / N)``"""
     return hamming_window(
@@ -65,8 +69,9 @@ def hann_window(
 
 @expose(method=False, out=False)
 def blackman_window(
-    window_length: int, periodic: bool = True, *, dtype: Any = None, layout: Any = None,
-    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+    window_length: int, periodic: bool = True, *, dtype: DtypeLike = None,
+    layout: LayoutLike = None, device: DeviceLike = None, pin_memory: bool = False,
+    requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """``0.42 - 0.5 * cos(2 pi n / N) + 0.08 * cos(4 pi n / N)``"""
 
@@ -80,8 +85,9 @@ def blackman_window(
 
 @expose(method=False, out=False)
 def bartlett_window(
-    window_length: int, periodic: bool = True, *, dtype: Any = None, layout: Any = None,
-    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+    window_length: int, periodic: bool = True, *, dtype: DtypeLike = None,
+    layout: LayoutLike = None, device: DeviceLike = None, pin_memory: bool = False,
+    requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """A triangle from 0 up to 1 and back."""
 
@@ -95,8 +101,9 @@ def bartlett_window(
 
 @expose(method=False, out=False)
 def kaiser_window(
-    window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: Any = None,
-    layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+    window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: DtypeLike = None,
+    layout: LayoutLike = None, device: DeviceLike = None, pin_memory: bool = False,
+    requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """``i0(beta * sqrt(1 - (2 n / N - 1)^2)) / i0(beta)``"""
 

@@ -24,7 +24,7 @@ from evergrad.core.families import opaque
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import TensorType, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.errors import ShapeError
 from evergrad.ops.rows.creation.constants import arange
 from evergrad.ops.rows.elementwise.magnitude import conj
@@ -48,18 +48,18 @@ def _pieces(count: int, nbytes: int) -> Iterator[slice]:
     return (slice(first, min(first + size, count)) for first in range(0, count, size))
 
 
-def _in_range(rows: Any, extent: int, dim: int) -> Any:
+def _in_range(rows: Array, extent: int, dim: int) -> Array:
     return in_bounds(rows, extent, dim, False, IndexError)
 
 
-def _multiply(values: Any, dense: Any) -> Any:
+def _multiply(values: Array, dense: Array) -> Any:
     """``values[e] @ dense[e]`` for each ``e``; numbers instead of 1 x 1 matrices."""
     if values.shape[1:] == (1, 1):
         return values * dense
     return np.matmul(values, dense)
 
 
-def _product(values: Any, dense: Any, rows: Any, columns: Any, *, count: int) -> Any:
+def _product(values: Array, dense: Array, rows: Array, columns: Array, *, count: int) -> Array:
     out = np.zeros((count, values.shape[1], dense.shape[2]), values.dtype)
     _in_range(rows, count, 0)
     _in_range(columns, len(dense), 1)
@@ -75,7 +75,7 @@ def _product(values: Any, dense: Any, rows: Any, columns: Any, *, count: int) ->
     return out
 
 
-def _samples(a: Any, b: Any, rows: Any, columns: Any) -> Any:
+def _samples(a: Array, b: Array, rows: Array, columns: Array) -> Array:
     out = np.zeros((len(rows), a.shape[1], b.shape[1]), a.dtype)
     _in_range(rows, len(a), 0)
     _in_range(columns, len(b), 1)
@@ -113,7 +113,14 @@ def _samples_type(a: TensorType, b: TensorType, rows: TensorType, columns: Tenso
 
 
 def _product_vjp(
-    g: Tensor, out: Any, values: Tensor, dense: Tensor, rows: Tensor, columns: Tensor, *, count: int
+    g: Tensor,
+    out: Tensor,
+    values: Tensor,
+    dense: Tensor,
+    rows: Tensor,
+    columns: Tensor,
+    *,
+    count: int,
 ) -> Any:
     extent = dense._type.shape[0]
     return (
@@ -123,7 +130,9 @@ def _product_vjp(
     )  # fmt: skip
 
 
-def _samples_vjp(g: Tensor, out: Any, a: Tensor, b: Tensor, rows: Tensor, columns: Tensor) -> Any:
+def _samples_vjp(
+    g: Tensor, out: Tensor, a: Tensor, b: Tensor, rows: Tensor, columns: Tensor
+) -> Any:
     return (
         block_product(g, conj(b), rows, columns, a._type.shape[0]),
         block_product(transpose(g, 1, 2), conj(a), columns, rows, b._type.shape[0]),
@@ -132,7 +141,7 @@ def _samples_vjp(g: Tensor, out: Any, a: Tensor, b: Tensor, rows: Tensor, column
 
 
 def _bilinear_jvp(
-    op: Op, tangents: Any, a: Tensor, b: Tensor, *places: Tensor, **attrs: Any
+    op: Op, tangents: Any, a: Tensor, b: Tensor, *places: Tensor, **attrs: object
 ) -> Any:
     ta, tb = tangents[:2]
     first = None if ta is None else bind(op, ta, b, *places, **attrs)
@@ -142,11 +151,11 @@ def _bilinear_jvp(
     return first + second
 
 
-def _product_jvp(tangents: Any, out: Any, *args: Tensor, **attrs: Any) -> Any:
+def _product_jvp(tangents: Any, out: Tensor, *args: Tensor, **attrs: Any) -> Any:
     return _bilinear_jvp(BLOCK_PRODUCT, tangents, *args, **attrs)
 
 
-def _samples_jvp(tangents: Any, out: Any, *args: Tensor, **attrs: Any) -> Any:
+def _samples_jvp(tangents: Any, out: Tensor, *args: Tensor, **attrs: Any) -> Any:
     return _bilinear_jvp(BLOCK_SAMPLES, tangents, *args, **attrs)
 
 

@@ -20,7 +20,7 @@ from evergrad.core.namespace import ops
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import TensorType, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.core.tracing import is_known
 from evergrad.core.value_message import Template, deferred_message, rendered
 from evergrad.errors import AssumptionError, ShapeError
@@ -43,7 +43,7 @@ _ERRORS: dict[str, type[Exception]] = {
 }
 
 
-def _evaluate(condition: Any, *values: Any, error: str, message: Template) -> Any:
+def _evaluate(condition: Array, *values: object, error: str, message: Template) -> Array:
     if not condition:
         raise _ERRORS[error](rendered(message, values))
     return np.array(condition)

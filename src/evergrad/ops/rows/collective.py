@@ -37,11 +37,11 @@ _FACTS: dict[str, Any] = {
 }
 
 
-def _same_type(x: TensorType, **attrs: Any) -> TensorType:
+def _same_type(x: TensorType, **attrs: object) -> TensorType:
     return x
 
 
-def _same_batch(op: Op, args: Sequence[Tensor], dims: Sequence[int | None], **attrs: Any) -> Any:
+def _same_batch(op: Op, args: Sequence[Tensor], dims: Sequence[int | None], **attrs: object) -> Any:
     """Every element is treated alike, so a batch is communicated as it is."""
     return bind(op, *args, **attrs), dims[0]
 
@@ -49,7 +49,9 @@ def _same_batch(op: Op, args: Sequence[Tensor], dims: Sequence[int | None], **at
 def _evaluated(kind: str, alone: Callable[[Array], Array] = lambda x: x) -> Any:
     """The evaluation of a row; ``alone`` gives its result, or a view of it, in a group of one."""
 
-    def evaluate(x: Array, *, group: str, size: int, out: Array | None = None, **attrs: Any) -> Any:
+    def evaluate(
+        x: Array, *, group: str, size: int, out: Array | None = None, **attrs: object
+    ) -> Array:
         if size > 1:
             return _communicate(kind, x, out, group=group, **attrs)
         return _copied(alone(x), out)
@@ -139,7 +141,9 @@ def _all_to_all_type(
     return tensor_type((sum(received), *x.shape[1:]), x.dtype)
 
 
-def _all_to_all_transpose(g: Tensor, x: Tensor, *, received: Any, sent: Any, **attrs: Any) -> Any:
+def _all_to_all_transpose(
+    g: Tensor, x: Tensor, *, received: object, sent: object, **attrs: object
+) -> Any:
     return bind(ALL_TO_ALL, g, received=sent, sent=received, **attrs)
 
 
@@ -160,7 +164,7 @@ def _start_type(
 
 
 def _start(
-    x: Array, *, out: tuple[Array, Array] | None = None, **attrs: Any
+    x: Array, *, out: tuple[Array, Array] | None = None, **attrs: object
 ) -> tuple[Array, Array]:
     buffer, token = (np.empty_like(x, order="C"), np.empty((), np.int64)) if out is None else out
     np.copyto(buffer, x)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,13 +28,16 @@ from evergrad.core.families import bilinear
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered
 from evergrad.core.shapes import Shape, TensorType, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.memory import pool
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.movement.views import expand, movedim, reshape
 from evergrad.ops.rows.pool.geometry import Windows, per_dim
 from evergrad.ops.surface.public import TensorFunction, expose
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Ints
 
 # Columns are made for so many samples at a time that they stay in cache.
 _COLUMN_BYTES = 4 << 20
@@ -65,7 +68,7 @@ def _blocks(samples: int, channels: int, windows: Windows, itemsize: int) -> Ite
     return (slice(start, min(start + step, samples)) for start in range(0, samples, step))
 
 
-def _columns(x: Any, windows: Windows, groups: int) -> Any:
+def _columns(x: Array, windows: Windows, groups: int) -> Array:
     """Every window as a column: [groups, channels/groups * kernel, samples * count]."""
     view = np.moveaxis(windows.view(windows.pad(x)), 0, 1 + len(windows.size))
     columns = pool.empty(view.shape, x.dtype)
@@ -74,19 +77,19 @@ def _columns(x: Any, windows: Windows, groups: int) -> Any:
     return columns.reshape(groups, rows, len(x) * math.prod(windows.counts))
 
 
-def _channel_rows(y: Any, groups: int) -> Any:
+def _channel_rows(y: Array, groups: int) -> Array:
     """Every channel as a row: [groups, channels/groups, samples * count]."""
     samples, channels = y.shape[:2]
     rows = (groups, channels // groups, samples * math.prod(y.shape[2:]))
     return np.ascontiguousarray(y.swapaxes(0, 1)).reshape(rows)
 
 
-def _weight_rows(w: Any, groups: int) -> Any:
+def _weight_rows(w: Array, groups: int) -> Array:
     """Every output channel's weight as a row: [groups, channels/groups, inputs * kernel]."""
     return w.reshape(groups, w.shape[0] // groups, math.prod(w.shape[1:]))
 
 
-def _conv_eval(x: Any, w: Any, *, windows: Windows, groups: int) -> Any:
+def _conv_eval(x: Array, w: Array, *, windows: Windows, groups: int) -> Array:
     samples, channels = x.shape[:2]
     out = pool.empty((samples, w.shape[0], *windows.counts), x.dtype)
     weight = _weight_rows(w, groups)
@@ -143,7 +146,7 @@ def _mirror_weight(w: Any, groups: int) -> Any:
     return turned.reshape(groups * inputs, outputs // groups, *kernel)
 
 
-def _weight_eval(y: Any, x: Any, *, windows: Windows, groups: int) -> Any:
+def _weight_eval(y: Array, x: Array, *, windows: Windows, groups: int) -> Array:
     samples, channels = x.shape[:2]
     total: Any = 0
     for block in _blocks(samples, channels, windows, x.itemsize):
@@ -156,15 +159,15 @@ def _weight_eval(y: Any, x: Any, *, windows: Windows, groups: int) -> Any:
 # -- derivatives --------------------------------------------------------------------------------
 
 
-def _conv_transposes(g: Tensor, x: Tensor, w: Tensor, **attrs: Any) -> tuple[Tensor, Tensor]:
+def _conv_transposes(g: Tensor, x: Tensor, w: Tensor, **attrs: object) -> tuple[Tensor, Tensor]:
     return bind(CONV_INPUT, g, conj(w), **attrs), bind(CONV_WEIGHT, g, conj(x), **attrs)
 
 
-def _input_transposes(g: Tensor, y: Tensor, w: Tensor, **attrs: Any) -> tuple[Tensor, Tensor]:
+def _input_transposes(g: Tensor, y: Tensor, w: Tensor, **attrs: object) -> tuple[Tensor, Tensor]:
     return bind(CONV, g, conj(w), **attrs), bind(CONV_WEIGHT, conj(y), g, **attrs)
 
 
-def _weight_transposes(g: Tensor, y: Tensor, x: Tensor, **attrs: Any) -> tuple[Tensor, Tensor]:
+def _weight_transposes(g: Tensor, y: Tensor, x: Tensor, **attrs: object) -> tuple[Tensor, Tensor]:
     return bind(CONV, conj(x), g, **attrs), bind(CONV_INPUT, conj(y), g, **attrs)
 
 
@@ -239,8 +242,8 @@ CONV_WEIGHT = bilinear("conv_weight", _weight_eval, _weight_type, _weight_transp
 
 
 def _conv(
-    rank: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any,
-    dilation: Any, groups: int,
+    rank: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints,
+    padding: Ints | str, dilation: Ints, groups: int,
 ) -> Tensor:  # fmt: skip
     name = f"conv{rank}d"
     x, unbatched = _with_samples(name, rank, input)
@@ -291,8 +294,8 @@ def _conv_and_bias(
 
 
 def _conv_transposed(
-    rank: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any,
-    output_padding: Any, groups: int, dilation: Any,
+    rank: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints,
+    padding: Ints | str, output_padding: Ints, groups: int, dilation: Ints,
 ) -> Tensor:  # fmt: skip
     name = f"conv_transpose{rank}d"
     y, unbatched = _with_samples(name, rank, input)
@@ -359,7 +362,7 @@ def _with_samples(name: str, rank: int, input: Tensor) -> tuple[Tensor, bool]:
     return input, False
 
 
-def _steps(name: str, rank: int, stride: Any, dilation: Any) -> tuple[Shape, Shape]:
+def _steps(name: str, rank: int, stride: Ints, dilation: Ints) -> tuple[Shape, Shape]:
     stride, dilation = per_dim("stride", stride, rank), per_dim("dilation", dilation, rank)
     if min(stride) <= 0:
         raise RuntimeError("non-positive stride is not supported")
@@ -395,7 +398,7 @@ def _check_bias(weight: Tensor, bias: Tensor | None, outputs: int) -> None:
 
 
 def _padding(
-    padding: Any, rank: int, kernel: Shape, stride: Shape, dilation: Shape
+    padding: Ints | str, rank: int, kernel: Shape, stride: Shape, dilation: Shape
 ) -> tuple[tuple[int, int], ...]:
     if padding == "valid":
         return ((0, 0),) * rank
@@ -427,8 +430,8 @@ def _times(extents: Sequence[int]) -> str:
 
 def _convolution(rank: int) -> TensorFunction:
     def function(
-        input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1,
-        padding: Any = 0, dilation: Any = 1, groups: int = 1,
+        input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
+        padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1,
     ) -> Tensor:  # fmt: skip
         return _conv(rank, input, weight, bias, stride, padding, dilation, groups)
 
@@ -439,8 +442,8 @@ def _convolution(rank: int) -> TensorFunction:
 
 def _transposed_convolution(rank: int) -> TensorFunction:
     def function(
-        input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1,
-        padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+        input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
+        padding: Ints | str = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
     ) -> Tensor:  # fmt: skip
         return _conv_transposed(
             rank, input, weight, bias, stride, padding, output_padding, groups, dilation

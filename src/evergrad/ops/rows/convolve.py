@@ -26,7 +26,7 @@ from evergrad.core.families import bilinear, meet
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.errors import ShapeError
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.indexing.index import at_front, batch_size
@@ -45,7 +45,7 @@ _FFT_CALL, _FFT_PLACE = 12_000.0, 2.2
 # -- one item -----------------------------------------------------------------------------------
 
 
-def _part(x: Any, start: Shape, shape: Shape) -> Any:
+def _part(x: Array, start: Shape, shape: Shape) -> Array:
     """The part of an array ``[batch, *own shape]`` from ``start`` on, zeros where it has none."""
     own = x.shape[1:]
     begins = [min(max(s, 0), n) for s, n in zip(start, own, strict=True)]
@@ -66,14 +66,14 @@ def _indices(shape: Shape) -> Iterator[Shape]:
     return itertools.product(*map(range, shape))
 
 
-def _by_dots(a: Any, b: Any, start: int, size: int) -> Any:
+def _by_dots(a: Array, b: Array, start: int, size: int) -> Array:
     """Vectors, each element of the result a scalar product."""
     kernel = b.shape[1]
     signal = _part(a, (start - kernel + 1,), (size + kernel - 1,))
     return np.stack([np.convolve(x, y, "valid") for x, y in zip(signal, b, strict=True)])
 
 
-def _by_rows(a: Any, b: Any, start: Shape, shape: Shape) -> Any:
+def _by_rows(a: Any, b: Any, start: Shape, shape: Shape) -> Array:
     """The sum over the elements of ``b`` of ``a`` shifted and scaled."""
     out = np.zeros((a.shape[0], *shape), np.result_type(a, b))
     for place in _indices(b.shape[1:]):
@@ -82,7 +82,7 @@ def _by_rows(a: Any, b: Any, start: Shape, shape: Shape) -> Any:
     return out
 
 
-def _by_elements(a: Any, b: Any, start: Shape, shape: Shape) -> Any:
+def _by_elements(a: Array, b: Array, start: Shape, shape: Shape) -> Any:
     """Each element of the result as the sum of a product of two arrays."""
     out: Any = np.zeros((a.shape[0], *shape), np.result_type(a, b))
     kernel = b.shape[1:]
@@ -99,7 +99,7 @@ def _transform_length(n: int) -> int:
     return min(f << max(0, math.ceil(math.log2(n / f))) for f in (1, 3, 5))
 
 
-def _by_transforms(a: Any, b: Any, start: Shape, shape: Shape) -> Any:
+def _by_transforms(a: Array, b: Array, start: Shape, shape: Shape) -> Array:
     """The whole convolution by Fourier transforms in double precision, and the part of it."""
     wide: Any = np.result_type(a, b, np.float64)
     axes = tuple(range(1, a.ndim))
@@ -116,7 +116,7 @@ def _cost_of_rows(elements: int, others: int) -> float:
     return elements * (_ROWS_CALL + _ROWS_PRODUCT * others)
 
 
-def convolved(a: Any, b: Any, start: Shape, shape: Shape) -> Any:
+def convolved(a: Array, b: Array, start: Shape, shape: Shape) -> Any:
     """The part of the convolution of ``[batch, *n]`` and ``[batch, *m]`` from ``start`` on."""
     batch, dtype = a.shape[0], np.result_type(a, b)
     n, m, size = math.prod(a.shape[1:]), math.prod(b.shape[1:]), math.prod(shape)
@@ -146,7 +146,7 @@ def convolved(a: Any, b: Any, start: Shape, shape: Shape) -> Any:
 # -- all items ----------------------------------------------------------------------------------
 
 
-def _items(x: Any, shapes: Shapes, rank: int) -> list[Any]:
+def _items(x: Array, shapes: Shapes, rank: int) -> list[Any]:
     """The items of ``[batch, elements]``, with singleton dimensions behind up to a common rank."""
     ends = list(itertools.accumulate((math.prod(s) for s in shapes), initial=0))
     return [
@@ -155,8 +155,8 @@ def _items(x: Any, shapes: Shapes, rank: int) -> list[Any]:
     ]
 
 
-def _evaluate(a: Any, b: Any, a_shapes: Shapes, b_shapes: Shapes, out_shapes: Shapes,
-              correlate: bool) -> Any:  # fmt: skip
+def _evaluate(a: Array, b: Array, a_shapes: Shapes, b_shapes: Shapes, out_shapes: Shapes,
+              correlate: bool) -> Array:  # fmt: skip
     batch, count = a.shape[:-1], math.prod(a.shape[:-1])
     rank = max((len(s) for s in (*a_shapes, *b_shapes, *out_shapes)), default=1)
     items = zip(
@@ -187,7 +187,7 @@ def _type(
     return tensor_type((*a.shape[:-1], counts[2]), a.dtype)
 
 
-def _batch(op: Op, args: Sequence[Tensor], dims: Dims, **attrs: Any) -> Any:
+def _batch(op: Op, args: Sequence[Tensor], dims: Dims, **attrs: object) -> Any:
     size = batch_size(args, dims)
     return bind(op, *[at_front(x, d, size) for x, d in zip(args, dims, strict=True)], **attrs), 0
 

@@ -9,7 +9,7 @@ points, or all of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from evergrad.core.families import linear
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import (
     arange,
     check_place,
@@ -37,6 +37,9 @@ from evergrad.ops.rows.movement.slices import PAD_SLICE, SLICE
 from evergrad.ops.rows.movement.views import reshape, to_front
 from evergrad.ops.surface.public import expose
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike, LayoutLike
+
 # What ``evergrad.fft`` offers.
 FFT: dict[str, Callable[..., Any]] = {}
 
@@ -49,11 +52,13 @@ _INVERSE_NORM: dict[str, Any] = {"none": "forward", "root": "ortho", "full": "ba
 # Dimensions are counted from the back, so that a leading batch dimension changes nothing.
 
 
-def _batch_leading(op: Op, args: Sequence[Tensor], at: Sequence[int | None], **attrs: Any) -> Any:
+def _batch_leading(
+    op: Op, args: Sequence[Tensor], at: Sequence[int | None], **attrs: object
+) -> Any:
     return bind(op, to_front(args[0], at[0]), **attrs), 0  # type: ignore[arg-type]
 
 
-def _complex_eval(x: Any, *, dims: Shape, inverse: bool, scale: str) -> Any:
+def _complex_eval(x: Array, *, dims: Shape, inverse: bool, scale: str) -> Array:
     if not dims:
         return x.copy()
     if inverse:
@@ -103,7 +108,7 @@ def _from_half_type(x: TensorType, *, dims: Shape, size: int, scale: str) -> Ten
     return tensor_type(_with_extent(x.shape, dims[-1], size), x.dtype.to_real())
 
 
-def _from_half_eval(x: Any, *, dims: Shape, size: int, scale: str) -> Any:
+def _from_half_eval(x: Array, *, dims: Shape, size: int, scale: str) -> Array:
     sizes = [x.shape[d] for d in dims[:-1]] + [size]
     return np.fft.irfftn(x, s=sizes, axes=dims, norm=_INVERSE_NORM[scale])
 
@@ -210,7 +215,9 @@ def _resized(x: Tensor, sizes: Sequence[int], dims: Shape) -> Tensor:
 # -- the three kinds of transforms --------------------------------------------------------------
 
 
-def _complex_transform(input: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor:
+def _complex_transform(
+    input: Tensor, s: object, dim: object, norm: str | None, inverse: bool
+) -> Tensor:
     sizes, dims = _sizes_and_dims(input, s, dim)
     x = _resized(_as_complex(input), sizes, dims)
     return bind(  # type: ignore[no-any-return]
@@ -219,7 +226,7 @@ def _complex_transform(input: Tensor, s: Any, dim: Any, norm: str | None, invers
 
 
 def _to_half(
-    name: str, input: Tensor, s: Any, dim: Any, norm: str | None, conjugate: bool = False
+    name: str, input: Tensor, s: object, dim: object, norm: str | None, conjugate: bool = False
 ) -> Tensor:
     """From real numbers; ``conjugate`` gives the inverse transform instead of the forward one."""
     sizes, dims = _sizes_and_dims(input, s, dim)
@@ -231,7 +238,7 @@ def _to_half(
 
 
 def _from_half(
-    name: str, input: Tensor, s: Any, dim: Any, norm: str | None, conjugate: bool = False
+    name: str, input: Tensor, s: object, dim: object, norm: str | None, conjugate: bool = False
 ) -> Tensor:
     """To real numbers; ``conjugate`` takes the forward transform instead of the inverse one."""
     sizes, dims = _sizes_and_dims(input, s, dim)
@@ -321,14 +328,14 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 
 @expose(method=False, into=FFT, numpy_names=True)
 @autocast_policy(AutocastPolicy.FLOAT32)
-def fftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
+def fftn(input: Tensor, s: object = None, dim: object = None, norm: str | None = None) -> Tensor:
     """``fft`` along several dimensions (all of them, if neither ``s`` nor ``dim`` is given)."""
     return _complex_transform(input, s, dim, norm, inverse=False)
 
 
 @expose(method=False, into=FFT, numpy_names=True)
 @autocast_policy(AutocastPolicy.FLOAT32)
-def ifftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
+def ifftn(input: Tensor, s: object = None, dim: object = None, norm: str | None = None) -> Tensor:
     """The inverse of ``fftn``.
 
     Args:
@@ -348,7 +355,7 @@ def ifftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None
 
 @expose(method=False, into=FFT, numpy_names=True)
 @autocast_policy(AutocastPolicy.FLOAT32)
-def rfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
+def rfftn(input: Tensor, s: object = None, dim: object = None, norm: str | None = None) -> Tensor:
     """``fftn`` of real numbers, with half of the last dimension.
 
     Args:
@@ -369,7 +376,7 @@ def rfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None
 
 @expose(method=False, into=FFT, numpy_names=True)
 @autocast_policy(AutocastPolicy.FLOAT32)
-def irfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
+def irfftn(input: Tensor, s: object = None, dim: object = None, norm: str | None = None) -> Tensor:
     """The inverse of ``rfftn``.
 
     Args:
@@ -388,7 +395,7 @@ def irfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = Non
 
 
 @expose(method=False, into=FFT, numpy_names=True)
-def hfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
+def hfftn(input: Tensor, s: object = None, dim: object = None, norm: str | None = None) -> Tensor:
     """``fftn`` of half a signal that is conjugate symmetric, to real numbers.
 
     Args:
@@ -408,7 +415,7 @@ def hfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None
 
 
 @expose(method=False, into=FFT, numpy_names=True)
-def ihfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
+def ihfftn(input: Tensor, s: object = None, dim: object = None, norm: str | None = None) -> Tensor:
     """The inverse of ``hfftn``.
 
     Args:
@@ -431,7 +438,7 @@ def _in_two_dimensions(transform: Callable[..., Tensor]) -> Callable[..., Tensor
     """``fft2`` from ``fftn``, and the like."""
 
     def function(
-        input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None
+        input: Tensor, s: object = None, dim: object = (-2, -1), norm: str | None = None
     ) -> Tensor:
         return transform(input, s, dim, norm)
 
@@ -453,8 +460,8 @@ ihfft2: Callable[..., Tensor] = _in_two_dimensions(ihfftn)
 
 
 def _frequencies(
-    name: str, places: Tensor, step: float, out: Tensor | None, dtype: Any, device: Any,
-    requires_grad: bool,
+    name: str, places: Tensor, step: float, out: Tensor | None, dtype: DtypeLike,
+    device: DeviceLike, requires_grad: bool,
 ) -> Tensor:  # fmt: skip
     """Places in a spectrum as frequencies, made as factory functions make tensors."""
     check_place(device)
@@ -466,8 +473,9 @@ def _frequencies(
 
 @expose(method=False, out=False, into=FFT)
 def fftfreq(
-    n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: Any = None, layout: Any = None,
-    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+    n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: DtypeLike = None,
+    layout: LayoutLike = None, device: DeviceLike = None, pin_memory: bool = False,
+    requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """The frequencies of ``fft`` of ``n`` points, ``d`` apart; takes ``dtype`` and the like."""
     places = arange(n)
@@ -478,8 +486,9 @@ def fftfreq(
 
 @expose(method=False, out=False, into=FFT)
 def rfftfreq(
-    n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: Any = None, layout: Any = None,
-    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+    n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: DtypeLike = None,
+    layout: LayoutLike = None, device: DeviceLike = None, pin_memory: bool = False,
+    requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """The frequencies of ``rfft`` of ``n`` points, ``d`` apart; takes ``dtype`` and the like."""
     step = 1 / (n * d) if n else 1.0
@@ -495,13 +504,13 @@ def _rolled(input: Tensor, dim: Any, extra: int) -> Tensor:
 
 
 @expose(method=False, out=False, into=FFT, numpy_names=True)
-def fftshift(input: Tensor, dim: Any = None) -> Tensor:
+def fftshift(input: Tensor, dim: object = None) -> Tensor:
     """A spectrum with the zero frequency moved to the middle."""
     return _rolled(input, dim, 0)
 
 
 @expose(method=False, out=False, into=FFT, numpy_names=True)
-def ifftshift(input: Tensor, dim: Any = None) -> Tensor:
+def ifftshift(input: Tensor, dim: object = None) -> Tensor:
     """The inverse of ``fftshift``.
 
     Args:

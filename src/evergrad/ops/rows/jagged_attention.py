@@ -35,7 +35,7 @@ from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.rng.bit_generators import philox_chances
 from evergrad.core.row_facts import AutocastPolicy, lowered, numpy_evaluates
 from evergrad.core.shapes import TensorType, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.errors import ShapeError
 from evergrad.ops.rows.elementwise.basic import exp
 from evergrad.ops.rows.elementwise.clamp import clamp
@@ -64,7 +64,9 @@ class _Block(NamedTuple):
     first: int  # the position of the first query in its sequence
 
 
-def _sequences(q_offsets: Any, k_offsets: Any, queries: int, keys: int) -> list[tuple[int, ...]]:
+def _sequences(
+    q_offsets: Array, k_offsets: Array, queries: int, keys: int
+) -> list[tuple[int, ...]]:
     """(begin, end) of queries and keys of each sequence, the most expensive first."""
     for offsets, extent in ((q_offsets, queries), (k_offsets, keys)):
         grows = offsets.size and offsets[0] >= 0 and (np.diff(offsets) >= 0).all()
@@ -86,28 +88,28 @@ def _blocks(sequence: tuple[int, ...], causal: bool) -> Iterator[_Block]:
         yield _Block(slice(begin + first, begin + last), slice(key_begin, stop), first)
 
 
-def _heads(x: Any, rows: slice, groups: int = 1) -> Any:
+def _heads(x: Array, rows: slice, groups: int = 1) -> Array:
     """Rows of ``[tokens, heads, width]`` as ``[shared heads, groups, rows, width]``, a view."""
     part = x[rows]
     return part.reshape(len(part), -1, groups, part.shape[2]).transpose(1, 2, 0, 3)
 
 
-def _shared(x: Any, rows: slice) -> Any:
+def _shared(x: Array, rows: slice) -> Array:
     return x[rows].transpose(1, 0, 2)[:, None]
 
 
-def _back(x: Any) -> Any:
+def _back(x: Array) -> Array:
     """From ``[shared heads, groups, rows, width]`` to ``[rows, heads, width]``."""
     shared, groups, rows, width = x.shape
     return x.transpose(2, 0, 1, 3).reshape(rows, shared * groups, width)
 
 
-def _over_groups(x: Any) -> Any:
+def _over_groups(x: Array) -> Array:
     """The sum over the query heads that share a head, ``[rows, shared heads, width]``."""
     return (x[:, 0] if x.shape[1] == 1 else x.sum(1)).transpose(1, 0, 2)
 
 
-def _powers(q: Any, k: Any, block: _Block, causal: bool) -> tuple[Any, Any, Any]:
+def _powers(q: Array, k: Array, block: _Block, causal: bool) -> tuple[Any, Any, Any]:
     """``P`` of one block but for the sums it is divided by, those, and the largest scores. Queries
     are scaled."""
     scores = np.matmul(q, k.swapaxes(-1, -2))
@@ -148,7 +150,7 @@ class _Factors(NamedTuple):
         return kept.astype(dtype) * dtype.type(1 / keep if keep else 0)
 
 
-def _dropped(weights: Any, block: _Block, factors: _Factors | None) -> Any:
+def _dropped(weights: Array, block: _Block, factors: _Factors | None) -> Any:
     """Weights ``[shared heads, groups, queries, keys]``, or their cotangents, after dropout."""
     if factors is None:
         return weights
@@ -158,7 +160,11 @@ def _dropped(weights: Any, block: _Block, factors: _Factors | None) -> Any:
 
 
 def _each(
-    function: Callable[[tuple[int, ...]], None], q: Any, k: Any, q_offsets: Any, k_offsets: Any
+    function: Callable[[tuple[int, ...]], None],
+    q: Array,
+    k: Array,
+    q_offsets: Array,
+    k_offsets: Array,
 ) -> None:
     sequences = _sequences(q_offsets, k_offsets, len(q), len(k))
     blas.small_call(parallel_for, function, sequences)
@@ -167,8 +173,8 @@ def _each(
 # -- evaluation ---------------------------------------------------------------------------------
 
 
-def _forward(q: Any, k: Any, v: Any, q_offsets: Any, k_offsets: Any, *drawn: Any, scale: float,
-             causal: bool, dropout: float) -> Any:  # fmt: skip
+def _forward(q: Array, k: Array, v: Array, q_offsets: Array, k_offsets: Array, *drawn: object,
+             scale: float, causal: bool, dropout: float) -> tuple[Array, Array]:  # fmt: skip
     heads = q.shape[1]
     out = np.zeros((len(q), heads, v.shape[2]), q.dtype)
     stats = np.zeros(2 * len(q) * heads, q.dtype)
@@ -191,9 +197,9 @@ def _forward(q: Any, k: Any, v: Any, q_offsets: Any, k_offsets: Any, *drawn: Any
     return out, stats
 
 
-def _backward(g: Any, out: Any, stats: Any, q: Any, k: Any, v: Any, q_offsets: Any,
-              k_offsets: Any, *drawn: Any, scale: float, causal: bool,
-              dropout: float) -> Any:  # fmt: skip
+def _backward(g: Array, out: Array, stats: Array, q: Array, k: Array, v: Array, q_offsets: Array,
+              k_offsets: Array, *drawn: object, scale: float, causal: bool,
+              dropout: float) -> tuple[Array, Array, Array]:  # fmt: skip
     dq, dk, dv = np.zeros(q.shape, q.dtype), np.zeros(k.shape, k.dtype), np.zeros(v.shape, v.dtype)
     groups = q.shape[1] // max(k.shape[1], 1)
     factors = _Factors.of(drawn, dropout, len(q), len(k))
@@ -220,7 +226,9 @@ def _backward(g: Any, out: Any, stats: Any, q: Any, k: Any, v: Any, q_offsets: A
 # -- rows ---------------------------------------------------------------------------------------
 
 
-def _type(q: TensorType, k: TensorType, v: TensorType, *offsets: TensorType, **attrs: Any) -> Any:
+def _type(
+    q: TensorType, k: TensorType, v: TensorType, *offsets: TensorType, **attrs: object
+) -> Any:
     tokens, heads, _ = q.shape
     return (
         tensor_type((tokens, heads, v.shape[2]), q.dtype),
@@ -229,7 +237,7 @@ def _type(q: TensorType, k: TensorType, v: TensorType, *offsets: TensorType, **a
 
 
 def _backward_type(g: TensorType, out: TensorType, stats: TensorType, q: TensorType, k: TensorType,
-                   v: TensorType, *offsets: TensorType, **attrs: Any) -> Any:  # fmt: skip
+                   v: TensorType, *offsets: TensorType, **attrs: object) -> Any:  # fmt: skip
     return q, k, v
 
 
@@ -241,9 +249,9 @@ def _vjp(gs: Any, outs: Any, *args: Tensor, **attrs: Any) -> Any:
     return *bind(JAGGED_ATTENTION_BACKWARD, gs[0], *outs, *args, **attrs), *rest
 
 
-def _second_vjp(gs: Any, results: Any, g: Tensor, out: Tensor, stats: Tensor, q: Tensor, k: Tensor,
-                v: Tensor, q_offsets: Tensor, k_offsets: Tensor, *drawn: Tensor, scale: float,
-                causal: bool, dropout: float) -> Any:  # fmt: skip
+def _second_vjp(gs: Any, results: object, g: Tensor, out: Tensor, stats: Tensor, q: Tensor,
+                k: Tensor, v: Tensor, q_offsets: Tensor, k_offsets: Tensor, *drawn: Tensor,
+                scale: float, causal: bool, dropout: float) -> Any:  # fmt: skip
     """The cotangents of ``g, out, q, k, v`` from those (``a, b, c``) of ``dq, dk, dv``; what they
     are by the statistics is contained in those of ``q`` and ``k``.
 

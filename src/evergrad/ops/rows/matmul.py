@@ -24,7 +24,7 @@ from evergrad.core.families import bilinear, opaque
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered
 from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.movement.views import (
@@ -45,7 +45,7 @@ Dims = Sequence[int | None]
 # -- what BLAS can take -------------------------------------------------------------------------
 
 
-def blas_ready(x: Any) -> Any:
+def blas_ready(x: Array) -> Array:
     """The array itself if BLAS can read its matrices where they are, else a copy.
 
     NumPy multiplies anything else (a repeated row, a stepped column) element by element, which
@@ -56,7 +56,7 @@ def blas_ready(x: Any) -> Any:
     return np.ascontiguousarray(x)
 
 
-def _one_stride_is_unit(x: Any) -> bool:
+def _one_stride_is_unit(x: Array) -> bool:
     (rows, columns), (down, across), size = x.shape[-2:], x.strides[-2:], x.itemsize
     return bool(
         (across == size and down >= columns * size) or (down == size and across >= rows * size)
@@ -102,7 +102,7 @@ def _matmul_type(a: TensorType, b: TensorType) -> TensorType:
     return _product_type((*batch, m, n), a)
 
 
-def _matmul_eval(a: Any, b: Any, **out: Any) -> Any:
+def _matmul_eval(a: Array, b: Array, **out: object) -> Any:
     return blas.matmul(blas_ready(a), blas_ready(b), **out)
 
 
@@ -241,7 +241,7 @@ def _add_product_type(
     return _matmul_type(a, b)
 
 
-def _add_product_eval(addend: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
+def _add_product_eval(addend: Array, a: Array, b: Array, *, beta: float, alpha: float) -> Any:
     product = _matmul_eval(a, b)
     if alpha != 1:
         product = product * alpha
@@ -296,7 +296,7 @@ def _linear_type(x: TensorType, weight: TensorType) -> TensorType:
     return _product_type((*x.shape[:-1], outputs), x)
 
 
-def _linear_eval(x: Any, weight: Any, out: Any = None) -> Any:
+def _linear_eval(x: Array, weight: Array, out: Any = None) -> Any:
     if out is None and x.ndim == 2:
         return blas.matmul(blas_ready(x), blas_ready(weight).T)
     shape = (*x.shape[:-1], weight.shape[0])
@@ -339,7 +339,7 @@ LINEAR = bilinear("linear", _linear_eval, _linear_type, _linear_transposes, batc
                   doc="x @ weight^T, for rows of any shape.")  # fmt: skip
 
 
-def linear(input: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input @ weight^T + bias``, with a weight of [outputs, inputs]."""
     if not isinstance(input, Tensor):
         raise TypeError(f"linear(): argument 'input' must be Tensor, not {type(input).__name__}")

@@ -8,8 +8,6 @@ kept of its sequence and to the new ones up to itself. Nothing of it has a deriv
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from evergrad.core import dtypes
@@ -18,7 +16,7 @@ from evergrad.core.families import opaque
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import TensorType, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.errors import ShapeError
 
 
@@ -42,8 +40,16 @@ def _type(
 
 
 def _eval(
-    q: Any, k: Any, v: Any, keys: Any, values: Any, table: Any, start: Any, *, scale: float
-) -> Any:
+    q: Array,
+    k: Array,
+    v: Array,
+    keys: Array,
+    values: Array,
+    table: Array,
+    start: Array,
+    *,
+    scale: float,
+) -> Array:
     out = np.empty(q.shape, q.dtype)
     groups = q.shape[2] // k.shape[2]
     step = np.arange(q.shape[1])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import check_place
 from evergrad.ops.rows.movement.views import contiguous
 from evergrad.ops.surface.public import NUMBERS, expose
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike, MemoryFormatLike
 
 # -- to -----------------------------------------------------------------------------------------
 
@@ -72,7 +75,7 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 
 
 def _conversion(name: str, target: dtype) -> None:
-    def convert(self: Tensor, memory_format: Any = None) -> Tensor:
+    def convert(self: Tensor, memory_format: MemoryFormatLike = None) -> Tensor:
         return cast(self, target)
 
     convert.__name__ = convert.__qualname__ = name
@@ -94,14 +97,17 @@ for _name, _target in {
 
 
 @expose(function=False)
-def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
+def cpu(self: Tensor, memory_format: MemoryFormatLike = None) -> Tensor:
     """The tensor itself: it is on the CPU."""
     return self
 
 
 @expose(function=False)
 def cuda(
-    self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None
+    self: Tensor,
+    device: DeviceLike = None,
+    non_blocking: bool = False,
+    memory_format: MemoryFormatLike = None,
 ) -> Tensor:
     """An error that says where evergrad computes."""
     check_place("cuda" if device is None else device)
@@ -109,13 +115,13 @@ def cuda(
 
 
 @expose(function=False)
-def pin_memory(self: Tensor, device: Any = None) -> Tensor:
+def pin_memory(self: Tensor, device: DeviceLike = None) -> Tensor:
     """The tensor itself: without an accelerator there is nothing to pin for."""
     return self
 
 
 @expose(function=False)
-def is_pinned(self: Tensor, device: Any = None) -> bool:
+def is_pinned(self: Tensor, device: DeviceLike = None) -> bool:
     """Whether the memory is page-locked: never."""
     return False
 
@@ -139,7 +145,7 @@ TYPE_NAMES: dict[str, dtype] = {
 _NAME_OF = {found: name for name, found in TYPE_NAMES.items()}
 
 
-def named_dtype(name: Any) -> dtype:
+def named_dtype(name: object) -> dtype:
     """The element type of ``"torch.FloatTensor"``, ``evergrad.FloatTensor`` or a dtype."""
     shown = name if isinstance(name, str) else getattr(name, "__name__", name)
     if getattr(name, "is_cuda", False) or ".cuda." in str(shown):
@@ -153,7 +159,7 @@ def named_dtype(name: Any) -> dtype:
 
 
 @expose(function=False)
-def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+def type(self: Tensor, dtype: DtypeLike = None, non_blocking: bool = False) -> Any:
     """PyTorch's old name of the element type, or the tensor in another one."""
     if dtype is None:
         return f"torch.{_NAME_OF[self.dtype]}"  # programs compare it with the literal
@@ -163,7 +169,7 @@ def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
 # -- questions about types ----------------------------------------------------------------------
 
 
-def _argument_type(value: Any) -> Any:
+def _argument_type(value: object) -> Any:
     if isinstance(value, Tensor):
         return value._type
     if isinstance(value, np.generic):
@@ -188,13 +194,13 @@ def result_type(
 
 
 @expose(method=False, out=False)
-def is_tensor(obj: Any) -> bool:
+def is_tensor(obj: object) -> bool:
     """Whether the object is a tensor."""
     return isinstance(obj, Tensor)
 
 
 @expose(method=False, out=False)
-def typename(obj: Any) -> str:
+def typename(obj: object) -> str:
     """The old name of a tensor's type, or the class of any other object.
 
     Args:
@@ -213,7 +219,7 @@ def typename(obj: Any) -> str:
 def _question(name: str) -> None:
     method = getattr(Tensor, name)
 
-    def ask(input: Any) -> Any:
+    def ask(input: object) -> Any:
         if not isinstance(input, Tensor):
             kind = input.__class__.__name__
             raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {kind}")
@@ -229,7 +235,7 @@ for _name in ("is_floating_point", "is_complex", "is_signed", "numel"):
 
 
 @expose(method=False, out=False)
-def set_default_dtype(d: Any) -> None:
+def set_default_dtype(d: object) -> None:
     """Choose the element type of floats made from Python numbers."""
     before = dtypes.get_default_dtype()
     dtypes.set_default_dtype(as_dtype(d))
@@ -238,7 +244,7 @@ def set_default_dtype(d: Any) -> None:
 
 
 @expose(method=False, out=False)
-def set_default_tensor_type(t: Any) -> None:
+def set_default_tensor_type(t: object) -> None:
     """The old form of ``set_default_dtype``: takes ``"torch.DoubleTensor"`` and the like.
 
     Args:

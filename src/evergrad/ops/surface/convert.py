@@ -11,7 +11,7 @@ import functools
 import warnings
 from collections.abc import Mapping
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from evergrad.ops.rows.creation.constants import check_place, finish
 from evergrad.ops.surface.handles import detach
 from evergrad.ops.surface.public import expose
 from evergrad.ops.surface.storages import UntypedStorage
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike
 
 _DEEPEST = 64
 
@@ -73,7 +76,7 @@ def adopt(array: Array) -> Tensor:
 # -- numbers and lists --------------------------------------------------------------------------
 
 
-def _is_sequence(data: Any) -> bool:
+def _is_sequence(data: object) -> bool:
     if isinstance(data, list | tuple):
         return True
     if isinstance(data, str | bytes | Mapping | Tensor | np.generic):
@@ -113,7 +116,7 @@ def _flatten(data: Any, shape: Shape) -> list[Any]:
     return level
 
 
-def _element_dtype(element: Any) -> dtype:
+def _element_dtype(element: object) -> dtype:
     if isinstance(element, Tensor):
         return element.dtype
     if isinstance(element, np.generic | np.ndarray):
@@ -126,7 +129,7 @@ def _element_dtype(element: Any) -> dtype:
     raise RuntimeError(f"Could not infer dtype of {type(element).__name__}")
 
 
-def _common_dtype(elements: list[Any], kinds: set[type]) -> dtype:
+def _common_dtype(elements: list[object], kinds: set[type]) -> dtype:
     if not elements:
         return dtypes.get_default_dtype()
     if kinds <= {bool, int, float, complex}:
@@ -136,7 +139,7 @@ def _common_dtype(elements: list[Any], kinds: set[type]) -> dtype:
     return functools.reduce(dtypes.promote_types, found)
 
 
-def _plain(element: Any) -> Any:
+def _plain(element: object) -> Any:
     """An element as a Python number."""
     if isinstance(element, Tensor):
         if element._type.numel != 1:
@@ -145,7 +148,7 @@ def _plain(element: Any) -> Any:
     return element.item() if isinstance(element, np.generic | np.ndarray) else element
 
 
-def _array_of_numbers(elements: list[Any], target: dtype | None) -> Array:
+def _array_of_numbers(elements: list[object], target: dtype | None) -> Array:
     """Numbers as an array of the given type, or of the one that holds them all."""
     kinds = set(map(type, elements))
     common = _common_dtype(elements, kinds)
@@ -158,7 +161,7 @@ def _array_of_numbers(elements: list[Any], target: dtype | None) -> Array:
     return _narrow(_wide_array(elements, common.category, target), target)
 
 
-def _wide_array(elements: list[Any], category: int, target: dtype) -> Array:
+def _wide_array(elements: list[object], category: int, target: dtype) -> Array:
     if category == dtypes.COMPLEX or target.is_complex:
         return np.array(elements, np.complex128)
     if category == dtypes.FLOATING or target.is_floating_point:
@@ -188,8 +191,8 @@ def _narrow(wide: Array, target: dtype) -> Array:
 @expose(method=False, out=False)
 @placed
 def tensor(
-    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
-    pin_memory: bool = False,
+    data: object, *, dtype: DtypeLike = None, device: DeviceLike = None,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor with a copy of the data: a number, a nested list, an array, another tensor."""
     check_place(device)
@@ -197,7 +200,7 @@ def tensor(
     return finish(copied(data, target), requires_grad)
 
 
-def copied(data: Any, target: dtype | None) -> Tensor:
+def copied(data: object, target: dtype | None) -> Tensor:
     """The data in memory of its own, as ``target`` or the type inferred from it."""
     if isinstance(data, Tensor):
         return _copied_tensor(data, target)
@@ -294,7 +297,7 @@ def _is_written_elsewhere(array: Any) -> bool:
 
 
 @expose(method=False, out=False)
-def from_numpy(ndarray: Any) -> Tensor:
+def from_numpy(ndarray: object) -> Tensor:
     """A tensor that shares the memory of a NumPy array."""
     if not isinstance(ndarray, np.ndarray):
         kind = type(ndarray)
@@ -304,7 +307,7 @@ def from_numpy(ndarray: Any) -> Tensor:
 
 
 @expose(method=False, out=False)
-def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+def as_tensor(data: object, dtype: DtypeLike = None, device: DeviceLike = None) -> Tensor:
     """The data as a tensor, without a copy where that is possible."""
     check_place(device)
     target = None if dtype is None else as_dtype(dtype)
@@ -317,7 +320,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
 
 @expose(method=False, out=False)
 def asarray(
-    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None,
+    obj: object, *, dtype: DtypeLike = None, device: DeviceLike = None, copy: bool | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """The object as a tensor; ``copy`` says whether its memory must, may or must not be copied."""
@@ -341,7 +344,7 @@ def asarray(
     return finish(detach(found), requires_grad)
 
 
-def _aliased(obj: Any, target: dtype | None) -> Tensor | None:
+def _aliased(obj: object, target: dtype | None) -> Tensor | None:
     """A tensor on the object's own memory, or ``None`` if it has none to share."""
     if isinstance(obj, Tensor):
         return obj
@@ -369,7 +372,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
 
 @expose(method=False, out=False)
 def frombuffer(
-    buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False
+    buffer: Any, *, dtype: DtypeLike, count: int = -1, offset: int = 0, requires_grad: bool = False
 ) -> Tensor:
     """A one-dimensional tensor on the memory of a Python buffer."""
     target = as_dtype(dtype)

@@ -61,7 +61,7 @@ def _reduce(self: Tensor, protocol: SupportsIndex) -> Any:
 
 def load_tensor(
     cls: type[Tensor], storage: Storage, shape: Shape, dtype: dtype,
-    place: tuple[Shape, int] | None, requires_grad: bool, state: dict[str, Any] | None,
+    place: tuple[Shape, int] | None, requires_grad: bool, state: dict[str, object] | None,
 ) -> Tensor:  # fmt: skip
     """A tensor on a storage; ``place`` gives the strides and offset of a view."""
     whole: Any = storage.value

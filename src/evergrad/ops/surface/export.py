@@ -7,7 +7,7 @@ holder can write to it.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from evergrad.interop.dlpack import CPU_DEVICE, export_array
 from evergrad.ops.rows.movement.rearrange import flip
 from evergrad.ops.surface.convert import share
 from evergrad.ops.surface.public import expose
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
 
 _array_namespace: ExtensionPoint[[], ModuleType] = ExtensionPoint("array_namespace")
 
@@ -97,7 +100,7 @@ def _as_index(self: Tensor) -> int:
 
 
 @expose("__contains__", function=False)
-def _contains(self: Tensor, element: Any) -> bool:
+def _contains(self: Tensor, element: object) -> bool:
     if not isinstance(element, Tensor | bool | int | float | complex | np.generic):
         raise RuntimeError(
             f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
@@ -141,7 +144,7 @@ def _as_array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Arra
 
 @expose("__array_wrap__", function=False)
 def _wrap_array(
-    self: Tensor, array: Array, context: Any = None, return_scalar: bool = False
+    self: Tensor, array: Array, context: object = None, return_scalar: bool = False
 ) -> Tensor:
     """What a NumPy function made of this tensor, as a tensor."""
     return share(np.asarray(array))
@@ -153,7 +156,7 @@ Tensor.__array_priority__ = 1000  # type: ignore[attr-defined]
 
 @expose("__dlpack__", function=False)
 def _export(
-    self: Tensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
+    self: Tensor, *, stream: object = None, max_version: object = None, dl_device: object = None,
     copy: bool | None = None,
 ) -> Any:  # fmt: skip
     """A capsule on the same memory, for ``from_dlpack`` of any library."""
@@ -185,7 +188,7 @@ def _namespace(self: Tensor, *, api_version: str | None = None) -> Any:
 
 
 @expose(function=False)
-def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
+def to_device(self: Tensor, device: DeviceLike, /, *, stream: object = None) -> Tensor:
     """The tensor itself, as there is one device: the standard's spelling of ``to``."""
     check_device(device)
     return self

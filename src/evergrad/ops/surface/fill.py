@@ -6,7 +6,7 @@ All go through the one primitive ``assign``, which keeps versions and history ri
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,8 +23,11 @@ from evergrad.ops.rows.movement.strided import diagonal
 from evergrad.ops.rows.movement.views import clone, expand
 from evergrad.ops.surface.public import NUMBERS, expose, resize
 
+if TYPE_CHECKING:
+    from evergrad.core.types import MemoryFormatLike
 
-def _filling(name: str, target: Tensor, value: Any) -> Tensor:
+
+def _filling(name: str, target: Tensor, value: object) -> Tensor:
     """A number or 0-d tensor in the type of the target, repeated without a copy."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -64,7 +67,7 @@ def _each_once(self: Tensor) -> Tensor:
 
 
 @expose(method=False, out=False)
-def fill(input: Tensor, value: Any) -> Tensor:
+def fill(input: Tensor, value: object) -> Tensor:
     """One number everywhere, in the shape and type of ``input``.
 
     Args:
@@ -112,7 +115,7 @@ def _check_broadcast(target: Shape, source: Shape) -> None:
 
 
 @expose(function=False)
-def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
+def apply_(self: Tensor, callable: Callable[[Any], object]) -> Tensor:
     """Replace each element by what a Python function makes of it. Slow, and without gradients."""
     if self.requires_grad:
         raise TypeError("Can't call apply_() on Variable that requires grad. Use var.detach()")
@@ -121,7 +124,7 @@ def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
 
 
 @expose(function=False)
-def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+def fill_diagonal_(self: Tensor, fill_value: object, wrap: bool = False) -> Tensor:
     """Write one number on the main diagonal; ``wrap`` begins anew below a tall matrix."""
     shape = self._type.shape
     if len(shape) < 2:

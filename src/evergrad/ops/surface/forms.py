@@ -114,7 +114,7 @@ for _name, _view in _VIEWS.items():
 
 
 @expose(function=False)
-def sum_to_size(self: Tensor, *args: Any, size: Any = None) -> Tensor:
+def sum_to_size(self: Tensor, *args: object, size: object = None) -> Tensor:
     """The sum over those dimensions along which ``size`` would be expanded to this shape."""
     target = as_shape(args if size is None else (size,))
     own = self._type.shape
@@ -187,7 +187,9 @@ def map_(self: Tensor, other: Tensor, callable: Callable[[Any, Any], Any]) -> Te
 
 
 @expose(function=False)
-def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
+def map2_(
+    self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], object]
+) -> Tensor:
     """Replace each element by a Python function of it and those of two other tensors."""
     return _mapped("map2_", self, (x, y), callable)
 

@@ -39,7 +39,7 @@ from evergrad.ops.surface.storages import UntypedStorage, in_shared_memory
 # -- without history ----------------------------------------------------------------------------
 
 
-def _batch_detach(op: Op, args: Sequence[Any], dims: Sequence[Any]) -> Any:
+def _batch_detach(op: Op, args: Sequence[object], dims: Sequence[object]) -> Any:
     return bind(op, *args), dims[0]
 
 
@@ -152,7 +152,7 @@ Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[attr-define
 # -- where a tensor lives -----------------------------------------------------------------------
 
 
-def _constant_property(name: str, value: Any, doc: str) -> None:
+def _constant_property(name: str, value: object, doc: str) -> None:
     setattr(Tensor, name, property(lambda self: value, doc=doc))
 
 

@@ -6,7 +6,7 @@ The layouts themselves are packages that are imported when one of these is first
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.memory_format import layout as Layout
 from evergrad.core.memory_format import sparse_bsc, sparse_bsr, sparse_csc, sparse_csr
@@ -17,6 +17,9 @@ from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.surface.casting import to
 from evergrad.ops.surface.public import expose
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
+
 _to_sparse: ExtensionPoint[..., Tensor] = ExtensionPoint("to_sparse")
 _sparse_mask: ExtensionPoint[..., Tensor] = ExtensionPoint("sparse_mask")
 
@@ -25,8 +28,8 @@ _sparse_mask: ExtensionPoint[..., Tensor] = ExtensionPoint("sparse_mask")
 
 @expose(function=False)
 def to_sparse(
-    self: Tensor, sparse_dim: Any = None, *, layout: Layout | None = None, blocksize: Any = None,
-    dense_dim: int | None = None,
+    self: Tensor, sparse_dim: object = None, *, layout: Layout | None = None,
+    blocksize: object = None, dense_dim: int | None = None,
 ) -> Tensor:  # fmt: skip
     """What is not zero, as a sparse tensor; ``sparse_dim`` says how many dimensions to index."""
     return _to_sparse(self, sparse_dim, layout=layout, blocksize=blocksize, dense_dim=dense_dim)
@@ -51,19 +54,19 @@ def to_sparse_csc(self: Tensor, dense_dim: int | None = None) -> Tensor:
 
 
 @expose(function=False)
-def to_sparse_bsr(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> Tensor:
+def to_sparse_bsr(self: Tensor, blocksize: object, dense_dim: int | None = None) -> Tensor:
     """A matrix of dense blocks with compressed rows: those blocks that are not all zero."""
     return to_sparse(self, layout=sparse_bsr, blocksize=blocksize, dense_dim=dense_dim)
 
 
 @expose(function=False)
-def to_sparse_bsc(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> Tensor:
+def to_sparse_bsc(self: Tensor, blocksize: object, dense_dim: int | None = None) -> Tensor:
     """A matrix of dense blocks with compressed columns."""
     return to_sparse(self, layout=sparse_bsc, blocksize=blocksize, dense_dim=dense_dim)
 
 
 @expose(function=False)
-def to_dense(self: Tensor, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
+def to_dense(self: Tensor, dtype: DtypeLike = None, *, masked_grad: bool | None = None) -> Tensor:
     """The tensor itself: it is dense."""
     return self if dtype is None else to(self, dtype)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
@@ -22,8 +22,11 @@ def _positional(args: tuple[Any, ...], size: Any, other: Any, storage: Any) -> t
         return (*as_shape((size,)),)
     return args + tuple(given for given in (other, storage) if given is not None)
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
 
-def construct(args: tuple[Any, ...], target: dtype, device: Any = None) -> Tensor:
+
+def construct(args: tuple[object, ...], target: dtype, device: DeviceLike = None) -> Tensor:
     """Integers are sizes, a sequence or array is data, a tensor gives another handle on it."""
     check_place(device)
     if len(args) == 1 and not isinstance(args[0], int):
@@ -100,7 +103,7 @@ class LegacyType:
         self.dtype = dtype
         self.is_cuda = False
 
-    def __call__(self, *args: Any, device: Any = None) -> Tensor:
+    def __call__(self, *args: object, device: DeviceLike = None) -> Tensor:
         if len(args) == 1 and isinstance(args[0], Tensor) and args[0].dtype is not self.dtype:
             raise TypeError(
                 f"{self.__name__} expected a tensor of {self.dtype}, got one of {args[0].dtype}"
@@ -110,11 +113,11 @@ class LegacyType:
     def __instancecheck__(self, instance: object) -> bool:
         return isinstance(instance, Tensor) and instance.dtype is self.dtype
 
-    def __or__(self, other: Any) -> Any:
+    def __or__(self, other: object) -> Any:
         """``LongTensor | None`` in an annotation."""
         return Union[Tensor, other]  # noqa: UP007 - `other` is a value
 
-    def __ror__(self, other: Any) -> Any:
+    def __ror__(self, other: object) -> Any:
         return Union[other, Tensor]  # noqa: UP007 - `other` is a value
 
     def __repr__(self) -> str:

@@ -80,7 +80,7 @@ def expose(
 
 
 def _documentation(
-    plain: Callable[..., Any], names: tuple[str, ...], into: dict[str, Callable[..., Any]]
+    plain: Callable[..., object], names: tuple[str, ...], into: dict[str, Callable[..., object]]
 ) -> str | None:
     """The entry of the reference for a function, or the docstring of its definition."""
     name = names[0] if names and plain.__name__.startswith("_") else plain.__name__
@@ -96,7 +96,7 @@ def _room(function: Callable[..., Any]) -> str:
 
 
 def _add_function(
-    name: str, function: Callable[..., Any], into: dict[str, Callable[..., Any]] = FUNCTIONS
+    name: str, function: Callable[..., object], into: dict[str, Callable[..., object]] = FUNCTIONS
 ) -> None:
     if name in into:
         raise ValueError(f"{name} is exposed twice")
@@ -187,7 +187,7 @@ def _in_place_form(name: str, function: Callable[..., Any]) -> Callable[..., Ten
 
 
 def named_in_place(
-    in_place: Callable[..., Tensor], name: str, function: Callable[..., Any]
+    in_place: Callable[..., Tensor], name: str, function: Callable[..., object]
 ) -> Callable[..., Tensor]:
     """Give an in-place method the name and the signature of its function."""
     in_place.__name__ = in_place.__qualname__ = name + "_"
@@ -274,7 +274,7 @@ def accepting_out(
 _GATHERING = frozenset({"cat", "concat", "concatenate", "gather", "index_select", "stack", "take"})
 
 
-def _refuse_overlaps(name: str, out: Any, args: tuple[Any, ...]) -> None:
+def _refuse_overlaps(name: str, out: object, args: tuple[object, ...]) -> None:
     """Refuse an ``out`` that shares some of its memory with an argument. A reduction is computed
     before it is written, whatever it reads."""
     given = [t for a in args for t in (a if isinstance(a, (tuple, list)) else (a,))]
@@ -340,7 +340,7 @@ def resize(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return tensor
 
 
-def as_operand(value: Any) -> Any:
+def as_operand(value: object) -> Any:
     """What may stand beside a tensor in an operator, or ``NotImplemented``."""
     if isinstance(value, (Tensor, np.generic, SymbolicNumber, *NUMBERS)):
         return value
@@ -351,7 +351,7 @@ def as_operand(value: Any) -> Any:
 
 def operator(
     name: str,
-    function: Callable[..., Any] | Op,
+    function: Callable[..., object] | Op,
     *,
     reflected: str = "",
     inplace: str = "",
@@ -363,7 +363,7 @@ def operator(
     if isinstance(function, Op):
         op = function
 
-        def forward(self: Tensor, other: Any) -> Any:
+        def forward(self: Tensor, other: object) -> Any:
             if isinstance(other, Tensor) or type(other) in NUMBERS:
                 return bind_binary(op, self, other)
             other = as_operand(other)
@@ -373,11 +373,11 @@ def operator(
     else:
         compute = function
 
-        def forward(self: Tensor, other: Any) -> Any:
+        def forward(self: Tensor, other: object) -> Any:
             other = as_operand(other)
             return other if other is NotImplemented else compute(self, other)
 
-    def backward(self: Tensor, other: Any) -> Any:
+    def backward(self: Tensor, other: object) -> Tensor:
         other = as_operand(other)
         return other if other is NotImplemented else compute(other, self)
 
@@ -389,7 +389,7 @@ def operator(
     if inplace:
         in_place = getattr(Tensor, inplace)
 
-        def update(self: Tensor, other: Any) -> Any:
+        def update(self: Tensor, other: object) -> Any:
             other = as_operand(other)
             return other if other is NotImplemented else in_place(self, other)
 

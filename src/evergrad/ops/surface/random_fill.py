@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
@@ -33,8 +33,11 @@ from evergrad.ops.rows.random.draws import (
 )
 from evergrad.ops.surface.public import expose
 
+if TYPE_CHECKING:
+    from evergrad.core.rng.default_generator import Generator
 
-def _draw_into(self: Tensor, op: Op, generator: Any, *numbers: Any) -> Tensor:
+
+def _draw_into(self: Tensor, op: Op, generator: Generator | None, *numbers: object) -> Tensor:
     """Draw in memory order, as PyTorch does."""
     check_writable(STATE.get(), self, None)  # a refused call draws nothing
     size = self._type.shape
@@ -52,14 +55,18 @@ def _check_continuous(name: str, target: dtype) -> None:
 
 
 @expose(function=False)
-def uniform_(self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Any = None) -> Tensor:
+def uniform_(
+    self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
     """Fill with uniform numbers in [from_, to)."""
     check_floating("check_uniform_bounds", self.dtype)
     return _draw_into(self, UNIFORM, generator, float(from_), float(to))
 
 
 @expose(function=False)
-def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
+def normal_(
+    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
     """Fill with normal numbers."""
     check_floating("normal_kernel_cpu", self.dtype)
     singly = not self.is_contiguous()
@@ -68,7 +75,7 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any
 
 @expose(function=False)
 def log_normal_(
-    self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None
+    self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with numbers whose logarithm is normal."""
     check_floating("log_normal_cpu", self.dtype)
@@ -76,7 +83,7 @@ def log_normal_(
 
 
 @expose(function=False)
-def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with exponential numbers of rate ``lambd``."""
     _check_continuous("Exponential", self.dtype)
     return _draw_into(self, EXPONENTIAL, generator, float(lambd))
@@ -84,7 +91,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> 
 
 @expose(function=False)
 def cauchy_(
-    self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Any = None
+    self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with Cauchy numbers."""
     _check_continuous("Cauchy", self.dtype)
@@ -92,13 +99,15 @@ def cauchy_(
 
 
 @expose(function=False)
-def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
+def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """Fill with the number of trials up to the first success of probability ``p``."""
     return _draw_into(self, GEOMETRIC, generator, float(p))
 
 
 @expose(function=False)
-def random_(self: Tensor, *args: Any, generator: Any = None, **named: Any) -> Tensor:
+def random_(
+    self: Tensor, *args: object, generator: Generator | None = None, **named: object
+) -> Tensor:
     """Fill with integers: ``random_()``, ``random_(to)`` or ``random_(from_, to)``."""
     given = [*args, *(named[name] for name in ("from_", "from", "to") if name in named)]
     if not given:

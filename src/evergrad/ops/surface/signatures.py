@@ -18,7 +18,7 @@ class DerivedSignature(inspect.Signature):
     __slots__ = ("_function", "_known", "_out", "_returns")
 
     def __init__(
-        self, function: Callable[..., Any], *, out: bool = False, returns: str | None = None
+        self, function: Callable[..., object], *, out: bool = False, returns: str | None = None
     ) -> None:
         self._function = function
         self._out = out

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import as_shape, contiguous_strides, normalize_dim
 from evergrad.core.state import STATE
-from evergrad.core.tensor import Tensor, current_node, note_handle, on_storage
+from evergrad.core.tensor import Array, Tensor, current_node, note_handle, on_storage
 from evergrad.core.views import View, ViewChain
 from evergrad.errors import ShapeError
 from evergrad.ops.rows.creation.constants import arange, zeros_like
@@ -41,6 +41,9 @@ from evergrad.ops.rows.movement.views import (
     unsqueeze,
 )
 from evergrad.ops.surface.public import expose
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Ints
 
 # -- in place -----------------------------------------------------------------------------------
 
@@ -100,14 +103,14 @@ def as_strided_(input: Tensor, size: Any, stride: Any, storage_offset: int | Non
 # -- as functions -------------------------------------------------------------------------------
 
 
-def part_of(array: Any, chain: ViewChain) -> Any:
+def part_of(array: Array, chain: ViewChain) -> Array:
     """The part of an array that view ops give."""
     for op, attrs in chain.ops:
         array = op.eval(array, **attrs)
     return array
 
 
-def _update_eval(base: Any, value: Any, *, chain: ViewChain) -> Any:
+def _update_eval(base: Array, value: Array, *, chain: ViewChain) -> Array:
     for order in ("K", "C"):
         out = base.copy(order=order)
         part = part_of(out, chain)
@@ -120,7 +123,9 @@ def _update_eval(base: Any, value: Any, *, chain: ViewChain) -> Any:
     return out
 
 
-def _update_transpose(g: Tensor, base: Tensor, value: Tensor, *, chain: ViewChain) -> Any:
+def _update_transpose(
+    g: Tensor, base: Tensor, value: Tensor, *, chain: ViewChain
+) -> tuple[Tensor, Tensor]:
     part = g
     for op, attrs in chain.ops:
         part = bind(op, part, **attrs)
@@ -150,7 +155,7 @@ UPDATE = linear("update", _update_eval, lambda base, value, *, chain: base, _upd
                 doc="The base with a viewed part replaced.")  # fmt: skip
 
 
-def _written(input: Tensor, src: Tensor, op: Op, attrs: dict[str, Any]) -> Tensor:
+def _written(input: Tensor, src: Tensor, op: Op, attrs: dict[str, object]) -> Tensor:
     """``input`` with the part that a view row shows replaced."""
     part = op.type(input._type, **attrs)
     if src._type.shape != part.shape:
@@ -205,7 +210,7 @@ def slice_scatter(
 
 @expose(out=False)
 def as_strided_scatter(
-    input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None
+    input: Tensor, src: Tensor, size: object, stride: Ints, storage_offset: int | None = None
 ) -> Tensor:
     """A copy with the part that ``as_strided`` shows replaced.
 

@@ -43,9 +43,9 @@ SAMPLES: dict[str, list[Sample]] = {}
 
 def sample(
     row: str,
-    call: Callable[..., Any],
-    *inputs: Any,
-    reference: Callable[..., Any] | None = None,
+    call: Callable[..., object],
+    *inputs: object,
+    reference: Callable[..., object] | None = None,
     torch: bool = True,
     smooth: bool = True,
     dtypes: tuple[str, ...] = FLOATS,

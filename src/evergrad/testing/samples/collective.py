@@ -3,7 +3,7 @@ are checked in tests/distributed."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,10 +11,13 @@ from evergrad.core.bind import bind
 from evergrad.core.op import TABLE
 from evergrad.testing.samples import Array, complex_normal, normal, sample
 
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Tensor
+
 __all__: list[str] = []  # samples are registered, nothing is exported
 
 
-def _enter(row: str, x: Array, reference: Any, **attrs: Any) -> None:
+def _enter(row: str, x: Array, reference: Any, **attrs: object) -> None:
     sample(row, lambda ns, x: bind(TABLE[row], x, group="", size=1, **attrs), x, torch=False,
            reference=reference)  # fmt: skip
 
@@ -35,7 +38,7 @@ for array in (normal(3, 4), complex_normal(2), normal(0, 2), normal()):
 _enter("all_reduce", normal(5), _same, reduction="AVG")
 
 
-def _started(x: Any, reduction: str) -> Any:
+def _started(x: Tensor, reduction: str) -> Any:
     started = bind(TABLE["all_reduce_start"], x, group="", size=1, reduction=reduction)
     return bind(TABLE["all_reduce_wait"], *started)
 

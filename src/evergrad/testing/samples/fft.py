@@ -12,7 +12,9 @@ from evergrad.testing.samples import complex_normal, integers, normal, positive,
 _DTYPES = ("float32",)
 
 
-def _enter(row: str, name: str, x: Any, *args: Any, reference: bool = True, **options: Any) -> None:
+def _enter(
+    row: str, name: str, x: object, *args: object, reference: bool = True, **options: Any
+) -> None:
     """A transform with the arguments after its input, which NumPy takes in the same order."""
     label = " ".join([name, *map(str, args)])
     expected = (lambda x: getattr(np.fft, name)(x, *args)) if reference else None

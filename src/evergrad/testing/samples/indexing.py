@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,10 +18,13 @@ from evergrad.testing.samples import (
     sample,
 )
 
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Tensor
+
 __all__: list[str] = []  # samples are registered, nothing is exported
 
 
-def at(*places: Any) -> Array:
+def at(*places: object) -> Array:
     """An index tensor."""
     return np.array(places, dtype=np.int64)
 
@@ -49,7 +52,7 @@ sample("index", lambda ns, w, i: ns.embedding(w, i), normal(4, 3), PAIRS, label=
        reference=lambda w, i: w[i])  # fmt: skip
 
 
-def _added(g: Any, *indices: Any, start: int = 0, extents: Any) -> Any:
+def _added(g: Tensor, *indices: object, start: int = 0, extents: object) -> Any:
     return bind(INDEX_SUM, g, *indices, start=start, extents=extents)
 
 

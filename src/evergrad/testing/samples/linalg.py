@@ -6,12 +6,15 @@ defined up to signs or phases, the call goes on to something that does not depen
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evergrad.ops.rows.linalg.det import cofactor
 from evergrad.testing.samples import Array, complex_normal, normal, sample
+
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Tensor
 
 __all__: list[str] = []  # samples are registered, nothing is exported
 
@@ -43,7 +46,7 @@ def complex_regular(*shape: int, seed: int = 0) -> Array:
 _KINDS = ((regular, normal, "real"), (complex_regular, complex_normal, "complex"))
 
 
-def _hermitian(x: Any) -> Any:
+def _hermitian(x: Tensor) -> Tensor:
     return x + x.mH
 
 
@@ -163,7 +166,7 @@ _enter("lu_order", lambda ns, lu, swaps: ns.lu_unpack(lu, swaps).P, normal(2, 3,
        np.array([[3, 2], [1, 3]], np.int32))  # fmt: skip
 
 
-def _complement(q: Any, columns: int) -> Any:
+def _complement(q: Tensor, columns: int) -> Tensor:
     """The projection onto what a basis does not span."""
     rest = q[..., columns:]
     return rest @ rest.mH
@@ -177,19 +180,19 @@ def _of_eigh(ns: Any, a: Any, **options: Any) -> Any:
     return values, vectors.abs(), (vectors * values.cos().unsqueeze(-2)) @ vectors.mH
 
 
-def _of_eig(ns: Any, a: Any) -> Any:
+def _of_eig(ns: Any, a: object) -> Any:
     values, vectors = ns.linalg.eig(a)
     return values, vectors.abs()
 
 
-def _of_svd(ns: Any, a: Any, full_matrices: bool = False) -> Any:
+def _of_svd(ns: Any, a: object, full_matrices: bool = False) -> Any:
     u, s, vh = ns.linalg.svd(a, full_matrices)
     count = s.shape[-1]
     u, vh = u[..., :count], vh[..., :count, :]
     return s, u.abs(), vh.abs(), (u * s.cos().unsqueeze(-2)) @ vh
 
 
-def _complements_of_svd(ns: Any, a: Any) -> Any:
+def _complements_of_svd(ns: Any, a: object) -> tuple[Tensor, Tensor]:
     u, s, vh = ns.linalg.svd(a)
     return _complement(u, s.shape[-1]), _complement(vh.mH, s.shape[-1])
 

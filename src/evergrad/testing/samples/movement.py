@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from evergrad.ops.rows.movement.slices import PAD_SLICE, SLICE
 from evergrad.ops.rows.movement.strided import DIAGONAL, DIAGONAL_SCATTER, FOLD
 from evergrad.ops.surface.view_forms import UPDATE
 from evergrad.testing.samples import booleans, complex_normal, integers, normal, sample
+
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Array, Tensor
 
 # -- reshape ------------------------------------------------------------------------------------
 
@@ -80,7 +83,7 @@ sample("slice", lambda ns, x: x.select(0, 1), normal(3), label="select one",
        reference=lambda x: x[1])  # fmt: skip
 
 
-def _lay_into(g: Any, slices: Any, shape: Any) -> Any:
+def _lay_into(g: Tensor, slices: object, shape: object) -> Any:
     return bind(PAD_SLICE, g, slices=slices, shape=shape)
 
 
@@ -94,7 +97,7 @@ sample("pad_slice", lambda ns, g: _lay_into(g, ((2, 2, 1),), (3, 2)), normal(0, 
        torch=False)  # fmt: skip
 
 
-def _laid(shape: tuple[int, ...], place: Any, value: Any) -> Any:
+def _laid(shape: tuple[int, ...], place: Any, value: Any) -> Array:
     out = np.zeros(shape)
     out[place] = value
     return out
@@ -168,7 +171,7 @@ sample("imag", lambda ns, z: z.imag, complex_normal())
 # -- a write as a function ----------------------------------------------------------------------
 
 
-def _written(base: Any, value: Any, *view_ops: Any) -> Any:
+def _written(base: object, value: object, *view_ops: Any) -> Any:
     return bind(UPDATE, base, value, chain=ViewChain(tuple(view_ops)))
 
 

@@ -65,7 +65,7 @@ def _inputs(cell: Cell, course: Course) -> list[Array]:
 def _layer(cell: Cell, course: Course, label: str) -> None:
     row = TABLE[f"{cell.name}_layer"]
 
-    def call(ns: Any, *inputs: Any) -> Any:
+    def call(ns: object, *inputs: object) -> Any:
         return bind(row, *inputs, course=course)[: 1 + cell.state]
 
     sample(row.name, call, *_inputs(cell, course), torch=False, dtypes=("float32",), label=label,
@@ -76,7 +76,7 @@ def _layer_backward(cell: Cell, course: Course, label: str) -> None:
     row, backward = TABLE[f"{cell.name}_layer"], TABLE[f"{cell.name}_layer_backward"]
     results = 1 + cell.state
 
-    def call(ns: Any, *args: Any) -> Any:
+    def call(ns: object, *args: object) -> Any:
         inputs = args[results:]
         made = bind(row, *inputs, course=course)
         kept = [made[place].detach() for place in cell.wanted]

@@ -43,7 +43,7 @@ class DiTTask(PictureTask):
     model_type = DiT
     set_by_data: ClassVar[frozenset[str]] = frozenset({"classes", "channels"})
 
-    def __init__(self, config: RunConfig, extras: dict[str, Any] | None = None) -> None:
+    def __init__(self, config: RunConfig, extras: dict[str, object] | None = None) -> None:
         super().__init__(config, extras)
         if self.facts.size != self.picture_size:
             raise ConfigError(

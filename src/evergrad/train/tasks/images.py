@@ -217,7 +217,7 @@ class MLPTask(ClassifierTask):
         )
 
 
-def _digit_presets(task: str, models: list[Any]) -> dict[str, RunConfig]:
+def _digit_presets(task: str, models: list[object]) -> dict[str, RunConfig]:
     """The same schedules for every small model of digits."""
     tiny, small, medium, large = models
     return {

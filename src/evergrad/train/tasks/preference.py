@@ -47,7 +47,7 @@ class PreferenceTask(ChatTask):
     name = "dpo"
     rows_per_example = 2  # a chosen answer and a rejected one
 
-    def __init__(self, config: RunConfig, extras: dict[str, Any] | None = None) -> None:
+    def __init__(self, config: RunConfig, extras: dict[str, object] | None = None) -> None:
         super().__init__(config, extras)
         if extras is not None:
             self._reference: Array | None = np.array(extras["reference"], np.float32)

@@ -73,7 +73,7 @@ def _scene(kinds: Array, places: Array, size: int, colours: tuple[str, ...]) -> 
     return _rounded(picture), "a {} {} {} a {} {}".format(*first, relation, *second)
 
 
-def _paint(picture: Array, colour: str, shape: str, x0: Any, y0: Any, extent: float) -> None:
+def _paint(picture: Array, colour: str, shape: str, x0: object, y0: object, extent: float) -> None:
     size = picture.shape[1]
     line = (np.arange(size, dtype=np.float32) + 0.5) * (2.0 / size) - 1
     outside = distances(line - x0, line[:, None] - y0, np.array(extent, np.float32))[

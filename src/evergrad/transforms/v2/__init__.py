@@ -61,7 +61,7 @@ __all__ = [
 # -- samples --------------------------------------------------------------------------------------
 
 
-def _leaves(sample: Any) -> Iterator[Any]:
+def _leaves(sample: object) -> Iterator[Any]:
     if isinstance(sample, tuple | list | dict):
         for part in sample.values() if isinstance(sample, dict) else sample:
             yield from _leaves(part)
@@ -69,7 +69,7 @@ def _leaves(sample: Any) -> Iterator[Any]:
         yield sample
 
 
-def _replaced(sample: Any, old: Any, new: Any) -> Any:
+def _replaced(sample: object, old: object, new: object) -> Any:
     """The sample with one of its leaves exchanged."""
     if isinstance(sample, dict):
         return {key: _replaced(part, old, new) for key, part in sample.items()}
@@ -78,7 +78,7 @@ def _replaced(sample: Any, old: Any, new: Any) -> Any:
     return new if sample is old else sample
 
 
-def _transformed(transform: Callable[[Any], Any], inputs: tuple[Any, ...]) -> Any:
+def _transformed(transform: Callable[[Any], object], inputs: tuple[object, ...]) -> Any:
     """The inputs (or the one input) with their image transformed."""
     sample = inputs if len(inputs) > 1 else inputs[0]
     leaves = list(_leaves(sample))
@@ -254,7 +254,7 @@ class RandomCrop(_OfSamples, chance.RandomCrop):
     """A part of the image; a number is drawn only for a direction that leaves a choice."""
 
     @staticmethod
-    def get_params(img: Any, output_size: tuple[int, int]) -> tuple[int, int, int, int]:
+    def get_params(img: object, output_size: tuple[int, int]) -> tuple[int, int, int, int]:
         """Top, left, height and width of the part."""
         rows, columns = chance.size_to_crop(img, output_size)
         height, width = output_size

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import evergrad as eg
@@ -83,12 +81,12 @@ vertical_flip = vflip
 get_num_channels = get_image_num_channels
 
 
-def get_size(inpt: Any) -> list[int]:
+def get_size(inpt: object) -> list[int]:
     """Height and width."""
     return get_dimensions(inpt)[1:]
 
 
-def to_image(inpt: Any) -> Tensor:
+def to_image(inpt: object) -> Tensor:
     """An image or array (H, W[, C]) as a tensor (C, H, W), its elements unchanged."""
     if isinstance(inpt, Tensor):
         return inpt

@@ -121,7 +121,7 @@ class StackDataset(Dataset[Any]):
         parts = self.datasets
         return tuple(parts.values()) if isinstance(parts, dict) else parts
 
-    def _example(self, values: Sequence[Any]) -> Any:
+    def _example(self, values: Sequence[object]) -> Any:
         if isinstance(self.datasets, dict):
             return dict(zip(self.datasets, values, strict=True))
         return tuple(values)
@@ -129,7 +129,7 @@ class StackDataset(Dataset[Any]):
     def __getitem__(self, index: Any) -> Any:
         return self._example([dataset[index] for dataset in self._parts()])
 
-    def __getitems__(self, indices: list[Any]) -> list[Any]:
+    def __getitems__(self, indices: list[object]) -> list[Any]:
         columns = [_examples(dataset, indices) for dataset in self._parts()]
         return [self._example(values) for values in zip(*columns, strict=True)]
 
@@ -215,7 +215,7 @@ class ChainDataset(IterableDataset[Any]):
     [0, 1, 0, 1]
     """
 
-    def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
+    def __init__(self, datasets: Iterable[Dataset[object]]) -> None:
         self.datasets = datasets
 
     def _checked(self) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import evergrad
 from evergrad.core.rng.default_generator import Generator
@@ -25,7 +25,7 @@ def draw_seed(generator: Generator | None = None) -> int:
     return int(evergrad.empty((), dtype=evergrad.int64).random_(generator=generator).item())
 
 
-def check_positive_integer(name: str, value: Any) -> None:
+def check_positive_integer(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
 

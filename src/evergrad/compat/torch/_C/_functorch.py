@@ -5,27 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 
-def is_batchedtensor(tensor: Any) -> bool:
+def is_batchedtensor(tensor: object) -> bool:
     return False
 
 
-def is_legacy_batchedtensor(tensor: Any) -> bool:
+def is_legacy_batchedtensor(tensor: object) -> bool:
     return False
 
 
-def is_gradtrackingtensor(tensor: Any) -> bool:
+def is_gradtrackingtensor(tensor: object) -> bool:
     return False
 
 
-def is_functorch_wrapped_tensor(tensor: Any) -> bool:
+def is_functorch_wrapped_tensor(tensor: object) -> bool:
     return False
 
 
-def get_unwrapped(tensor: Any) -> Any:
+def get_unwrapped(tensor: object) -> Any:
     return tensor
 
 
-def maybe_get_level(tensor: Any) -> int:
+def maybe_get_level(tensor: object) -> int:
     return -1
 
 

@@ -10,7 +10,7 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.tensor import Tensor
 
 
-def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
+def _parse_to(*args: object, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     """The device, element type, ``non_blocking`` and memory format of a call of ``to``."""
     place, kind = kwargs.get("device"), kwargs.get("dtype")
     blocking = []

@@ -14,12 +14,12 @@ def reset() -> None:
     """Nothing to forget."""
 
 
-def disable(fn: Any = None, recursive: bool = True, **kwargs: Any) -> Any:
+def disable(fn: object = None, recursive: bool = True, **kwargs: object) -> Any:
     """The function itself, also as a decorator with arguments."""
     return fn if fn is not None else _unchanged
 
 
-def allow_in_graph(fn: Any) -> Any:
+def allow_in_graph(fn: object) -> Any:
     """The function itself."""
     return fn
 
@@ -28,14 +28,14 @@ def graph_break(msg: str = "") -> None:
     """Nothing to break."""
 
 
-def mark_dynamic(t: Any, index: Any, **bounds: Any) -> None:
+def mark_dynamic(t: object, index: object, **bounds: object) -> None:
     """Shapes always vary: kernels are keyed by structure."""
 
 
 maybe_mark_dynamic = mark_static = mark_static_address = mark_unbacked = mark_dynamic
 
 
-def assume_constant_result(fn: Any) -> Any:
+def assume_constant_result(fn: object) -> Any:
     """The function itself."""
     return fn
 
@@ -44,7 +44,7 @@ def is_dynamo_supported() -> bool:
     return False
 
 
-def list_backends(exclude_tags: Any = ()) -> list[str]:
+def list_backends(exclude_tags: object = ()) -> list[str]:
     return ["evergrad"]
 
 
@@ -52,7 +52,7 @@ def is_compiling() -> bool:
     return False
 
 
-def _unchanged(function: Callable[..., Any]) -> Callable[..., Any]:
+def _unchanged(function: Callable[..., object]) -> Callable[..., Any]:
     return function
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 suppress_errors = False
 verbose = False
@@ -23,7 +22,7 @@ force_parameter_static_shapes = True
 
 
 @contextmanager
-def patch(*args: Any, **settings: Any) -> Iterator[None]:
+def patch(*args: object, **settings: object) -> Iterator[None]:
     """Settings for the time of a block."""
     settings = {**(args[0] if args and isinstance(args[0], dict) else {}), **settings}
     former = {name: globals().get(name) for name in settings}

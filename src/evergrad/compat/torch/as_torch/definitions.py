@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import evergrad
 from evergrad.amp import autocast_mode
@@ -25,6 +25,9 @@ from evergrad.nn import functional as F
 from evergrad.utils._pytree import MappingKey
 from evergrad.utils.data import DataLoader
 from evergrad.utils.data._utils.iterators import SingleProcessIterator
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
 
 Anything = Any
 ParamsT = Iterable[Any]
@@ -41,43 +44,43 @@ STRING_TYPES = re.compile(r"[SaUO]")
 # -- answers -------------------------------------------------------------------------------------
 
 
-def nothing(*args: Any, **kwargs: Any) -> None:
+def nothing(*args: object, **kwargs: object) -> None:
     """Without effect."""
 
 
-def no(*args: Any, **kwargs: Any) -> bool:
+def no(*args: object, **kwargs: object) -> bool:
     return False
 
 
-def zero(*args: Any, **kwargs: Any) -> int:
+def zero(*args: object, **kwargs: object) -> int:
     return 0
 
 
-def empty_list(*args: Any, **kwargs: Any) -> list[Any]:
+def empty_list(*args: object, **kwargs: object) -> list[Any]:
     return []
 
 
-def empty_dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
+def empty_dict(*args: object, **kwargs: object) -> dict[Any, Any]:
     return {}
 
 
-def same(value: Any) -> Any:
+def same(value: object) -> Any:
     return value
 
 
-def decorator(*args: Any, **kwargs: Any) -> Any:
+def decorator(*args: object, **kwargs: object) -> Any:
     """A decorator that leaves the class as it is."""
     return same
 
 
-def memory_info(device: Any = None) -> tuple[int, int]:
+def memory_info(device: DeviceLike = None) -> tuple[int, int]:
     return 0, 0
 
 
 class NoContext(ContextDecorator):
     """A context without effect, and a decorator."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         """Arguments are accepted and not used."""
 
     def __enter__(self) -> NoContext:
@@ -108,7 +111,7 @@ def int_mm(self: Tensor, mat2: Tensor) -> Tensor:
     return self.to(evergrad.int32) @ mat2.to(evergrad.int32)
 
 
-def grouped_mm(mat_a: Tensor, mat_b: Tensor, offs: Any = None, **options: Any) -> Tensor:
+def grouped_mm(mat_a: Tensor, mat_b: Tensor, offs: Any = None, **options: object) -> Tensor:
     """Products of groups of rows with a matrix each; ``offs`` says where groups end."""
     if offs is None:
         return mat_a @ mat_b
@@ -138,7 +141,7 @@ def is_instance(obj: Any, target_type: Any) -> bool:
     return all(is_instance(member, kinds[0]) for member in obj)
 
 
-def standard_normal(shape: Any, dtype: Any, device: Any) -> Tensor:
+def standard_normal(shape: Any, dtype: Any, device: DeviceLike) -> Tensor:
     """Standard normal numbers."""
     return evergrad.randn(shape, dtype=dtype)
 
@@ -152,7 +155,7 @@ def sum_rightmost(value: Tensor, dim: int) -> Tensor:
 
 
 def _sparse(name: str, kind: Any) -> Callable[..., Tensor]:
-    def make(indices: Tensor, values: Tensor, size: Any = None, **options: Any) -> Tensor:
+    def make(indices: Tensor, values: Tensor, size: object = None, **options: object) -> Tensor:
         found = values.to(kind)
         return evergrad.sparse_coo_tensor(indices, found, size)
 
@@ -236,22 +239,22 @@ def in_projection_packed(q: Tensor, k: Tensor, v: Tensor, w: Tensor, b: Any = No
     return [F.linear(x, m, n) for x, m, n in zip((q, k, v), weights, biases, strict=True)]
 
 
-def use_grad_for_differentiable(func: Callable[..., Any]) -> Callable[..., Any]:
+def use_grad_for_differentiable(func: Callable[..., object]) -> Callable[..., Any]:
     """Run ``step`` with gradients only if the optimizer is differentiable."""
 
     @wraps(func)
-    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def step(self: Any, *args: object, **kwargs: object) -> Any:
         with evergrad.set_grad_enabled(bool(self.defaults.get("differentiable"))):
             return func(self, *args, **kwargs)
 
     return step
 
 
-def default_to_fused_or_foreach(*args: Any, **kwargs: Any) -> tuple[bool, bool]:
+def default_to_fused_or_foreach(*args: object, **kwargs: object) -> tuple[bool, bool]:
     return False, False
 
 
-def get_value(x: Any) -> Any:
+def get_value(x: object) -> Any:
     return x.item() if isinstance(x, Tensor) else x
 
 
@@ -287,14 +290,14 @@ def make_functional_with_buffers(model: Any) -> Any:
     names = [name for name, _ in model.named_parameters()]
     others = [name for name, _ in model.named_buffers()]
 
-    def call(params: Any, buffers: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(params: Any, buffers: Any, *args: object, **kwargs: object) -> Any:
         values = dict(zip(names, params, strict=True)) | dict(zip(others, buffers, strict=True))
         return functional_call(model, values, args, kwargs)
 
     return call, tuple(model.parameters()), tuple(model.buffers())
 
 
-def make_functional(model: Any) -> Any:
+def make_functional(model: object) -> Any:
     """A module as a function of its parameters: ``(function, params)``."""
     call, params, buffers = make_functional_with_buffers(model)
     return lambda values, *args, **kwargs: call(values, buffers, *args, **kwargs), params
@@ -317,15 +320,15 @@ class _Flattened(NamedTuple):
     unflatten_fn: Callable[..., Any]
 
 
-def dict_flatten(d: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
+def dict_flatten(d: dict[object, object]) -> tuple[list[Any], list[Any]]:
     return list(d.values()), list(d)
 
 
-def dict_unflatten(values: Iterable[Any], context: list[Any]) -> dict[Any, Any]:
+def dict_unflatten(values: Iterable[object], context: list[object]) -> dict[Any, Any]:
     return dict(zip(context, values, strict=True))
 
 
-def dict_flatten_with_keys(d: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
+def dict_flatten_with_keys(d: dict[object, object]) -> tuple[list[Any], list[Any]]:
     return [(MappingKey(key), value) for key, value in d.items()], list(d)
 
 
@@ -340,13 +343,13 @@ SUPPORTED_NODES: dict[type, _Flattened] = {
 }
 
 
-def node_type(tree: Any) -> Any:
+def node_type(tree: object) -> Any:
     is_named = isinstance(tree, tuple) and hasattr(tree, "_fields")
     return import_module("collections").namedtuple if is_named else type(tree)
 
 
 def register_pytree_node(
-    cls: type, flatten_fn: Callable[..., Any], unflatten_fn: Callable[..., Any], **options: Any
+    cls: type, flatten_fn: Callable[..., Any], unflatten_fn: Callable[..., Any], **options: object
 ) -> None:
     SUPPORTED_NODES[cls] = _Flattened(flatten_fn, unflatten_fn)
     _register(cls, flatten_fn, unflatten_fn)

@@ -42,7 +42,7 @@ _PLAIN = frozenset(
 class Facade(ModuleType):
     """A module under another name: attributes are read from and written to its target."""
 
-    def __init__(self, name: str, target: ModuleType, **own: Any) -> None:
+    def __init__(self, name: str, target: ModuleType, **own: object) -> None:
         super().__init__(name, target.__doc__)
         self.__dict__["_target"] = target
         self.__dict__["__path__"] = []
@@ -66,7 +66,7 @@ class Facade(ModuleType):
             self.__dict__[name] = value
         return value
 
-    def _stand_in(self, name: str, reader: Any) -> Any:
+    def _stand_in(self, name: str, reader: object) -> Any:
         """A name that refuses when used, or a submodule of such names; raises if there is none."""
         try:
             value = self.__dict__[name] = refusals.find(self.__name__, name)
@@ -89,7 +89,7 @@ class Facade(ModuleType):
             return ImportError(message, name=self.__name__)
         return AttributeError(message, name=name, obj=self)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name.startswith("__") or isinstance(value, Facade):
             super().__setattr__(name, value)
         else:
@@ -100,7 +100,7 @@ class Facade(ModuleType):
         return dir(self.__dict__["_target"])
 
 
-def _is_overridable(module: str, name: str, value: Any) -> bool:
+def _is_overridable(module: str, name: str, value: object) -> bool:
     if module == "torch":
         return name in FUNCTIONS and name not in _PLAIN and isinstance(value, FunctionType)
     return module in _OVERRIDABLE and isinstance(value, FunctionType)

@@ -33,7 +33,7 @@ class _Finder(MetaPathFinder):
             return None
         return ModuleSpec(fullname, _Loader(_module_for(fullname)), is_package=True)
 
-    def find_distributions(self, context: Any = None) -> Iterator[Distribution]:
+    def find_distributions(self, context: object = None) -> Iterator[Distribution]:
         """What ``importlib.metadata`` says about ``torch``."""
         name = getattr(context, "name", None)
         if name is None or name.lower() == "torch":
@@ -48,7 +48,7 @@ class _Torch(Distribution):
             return f"Metadata-Version: 2.1\nName: torch\nVersion: {TORCH_VERSION}\n"
         return None
 
-    def locate_file(self, path: Any) -> Any:
+    def locate_file(self, path: object) -> Any:
         return path
 
 

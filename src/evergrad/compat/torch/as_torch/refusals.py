@@ -74,7 +74,7 @@ def _refuse(path: str) -> NoReturn:
 
 
 def _refusing_class(module: str, name: str) -> type:
-    def refuse(cls: type, *args: Any, **kwargs: Any) -> NoReturn:
+    def refuse(cls: type, *args: object, **kwargs: object) -> NoReturn:
         _refuse(f"{module}.{name}")
 
     return type(name, (), {"__module__": module, "__new__": refuse, "__doc__": "Refuses."})
@@ -89,7 +89,7 @@ def _refusing_function(module: str, name: str) -> Callable[..., Any]:
     if name.startswith("is_"):  # a question: nothing of it is there
         return lambda *args, **kwargs: False
 
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
         _refuse(f"{module}.{name}")
 
     refuse.__name__ = refuse.__qualname__ = name

@@ -75,7 +75,7 @@ def _run_module(name: str, arguments: list[str]) -> None:
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def _execute(source: Any, name: str, **namespace: Any) -> None:
+def _execute(source: Any, name: str, **namespace: object) -> None:
     """Run source code as the module ``__main__``, which stays, so that its classes can be found."""
     module = ModuleType("__main__")
     module.__dict__.update(namespace, __builtins__=__builtins__)

@@ -17,23 +17,23 @@ def _numbers(version: Any) -> tuple[int, ...]:
 class TorchVersion(str):
     """A version that is a string, and compares by its numbers with strings and tuples."""
 
-    def _compare(self, other: Any) -> int:
+    def _compare(self, other: object) -> int:
         own, theirs = _numbers(str(self)), _numbers(other)
         length = max(len(own), len(theirs))
         own += (0,) * (length - len(own))
         theirs += (0,) * (length - len(theirs))
         return (own > theirs) - (own < theirs)
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: object) -> bool:
         return self._compare(other) < 0
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: object) -> bool:
         return self._compare(other) <= 0
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: object) -> bool:
         return self._compare(other) > 0
 
-    def __ge__(self, other: Any) -> bool:
+    def __ge__(self, other: object) -> bool:
         return self._compare(other) >= 0
 
 

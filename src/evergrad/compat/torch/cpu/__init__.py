@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from . import amp
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike
 
 
 def is_available() -> bool:
@@ -25,11 +28,11 @@ def current_device() -> str:
     return "cpu"
 
 
-def set_device(device: Any) -> None:
+def set_device(device: DeviceLike) -> None:
     """There is nothing to select."""
 
 
-def synchronize(device: Any = None) -> None:
+def synchronize(device: DeviceLike = None) -> None:
     """Nothing to wait for: work is done when a call returns."""
 
 

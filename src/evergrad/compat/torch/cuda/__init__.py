@@ -10,10 +10,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from evergrad.lazy import lazy_modules
 from evergrad.ops.surface.casting import TYPE_NAMES
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike
 
 
 class OutOfMemoryError(RuntimeError):
@@ -64,13 +67,13 @@ def get_rng_state_all() -> list[Any]:
     return []
 
 
-def memory_stats(device: Any = None) -> OrderedDict[str, Any]:
+def memory_stats(device: DeviceLike = None) -> OrderedDict[str, Any]:
     """Nothing is known of a memory that is not there."""
     return OrderedDict()
 
 
 def _no_bytes(name: str) -> Callable[..., int]:
-    def answer(device: Any = None) -> int:
+    def answer(device: DeviceLike = None) -> int:
         return 0
 
     answer.__name__ = answer.__qualname__ = name
@@ -96,23 +99,23 @@ def current_device() -> int:
     _no_device()
 
 
-def get_device_name(device: Any = None) -> str:
+def get_device_name(device: DeviceLike = None) -> str:
     _no_device()
 
 
-def get_device_capability(device: Any = None) -> tuple[int, int]:
+def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
     _no_device()
 
 
-def get_device_properties(device: Any = None) -> Any:
+def get_device_properties(device: DeviceLike = None) -> Any:
     _no_device()
 
 
-def mem_get_info(device: Any = None) -> tuple[int, int]:
+def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
     _no_device()
 
 
-def get_rng_state(device: Any = "cuda") -> Any:
+def get_rng_state(device: DeviceLike = "cuda") -> Any:
     _no_device()
 
 
@@ -120,18 +123,18 @@ def initial_seed() -> int:
     _no_device()
 
 
-def current_stream(device: Any = None) -> Any:
+def current_stream(device: DeviceLike = None) -> Any:
     _no_device()
 
 
 # -- what does nothing --------------------------------------------------------------------------
 
 
-def set_device(device: Any) -> None:
+def set_device(device: DeviceLike) -> None:
     """There is nothing to select."""
 
 
-def synchronize(device: Any = None) -> None:
+def synchronize(device: DeviceLike = None) -> None:
     """Nothing to wait for."""
 
 
@@ -139,7 +142,7 @@ def empty_cache() -> None:
     """Nothing to give back; :func:`evergrad.memory.trim` does so for the CPU."""
 
 
-def reset_peak_memory_stats(device: Any = None) -> None:
+def reset_peak_memory_stats(device: DeviceLike = None) -> None:
     """Nothing was counted; :mod:`evergrad.memory` counts on the CPU."""
 
 
@@ -159,22 +162,22 @@ def seed_all() -> None:
     """Nothing to seed."""
 
 
-def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
+def set_rng_state(new_state: object, device: DeviceLike = "cuda") -> None:
     """Nothing to set."""
 
 
-def set_rng_state_all(new_states: Any) -> None:
+def set_rng_state_all(new_states: object) -> None:
     """Nothing to set."""
 
 
 @contextmanager
-def device(device: Any) -> Iterator[None]:
+def device(device: DeviceLike) -> Iterator[None]:
     """``with cuda.device(0):``, without effect."""
     yield
 
 
 @contextmanager
-def stream(stream: Any) -> Iterator[None]:
+def stream(stream: object) -> Iterator[None]:
     """``with cuda.stream(s):``, without effect: work is done at once and in order."""
     yield
 
@@ -189,7 +192,7 @@ class Event:
         self.enable_timing = enable_timing
         self._moment: float | None = None
 
-    def record(self, stream: Any = None) -> None:
+    def record(self, stream: object = None) -> None:
         self._moment = time.perf_counter()
 
     def query(self) -> bool:
@@ -199,7 +202,7 @@ class Event:
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
-    def wait(self, stream: Any = None) -> None:
+    def wait(self, stream: object = None) -> None:
         """Nothing to wait for."""
 
     def elapsed_time(self, end_event: Event) -> float:
@@ -214,7 +217,7 @@ class Event:
 class Stream:
     """A queue of work on a GPU: there is none, which is an error."""
 
-    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
+    def __init__(self, device: DeviceLike = None, priority: int = 0, **kwargs: object) -> None:
         raise RuntimeError("cuda.Stream requires CUDA support; evergrad computes on the CPU")
 
 
@@ -226,11 +229,11 @@ class AbsentType:
 
     is_cuda = True
 
-    def __init__(self, name: str, dtype: Any) -> None:
+    def __init__(self, name: str, dtype: DtypeLike) -> None:
         self.__name__ = name
         self.dtype = dtype
 
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         raise TypeError(
             f"type evergrad.cuda.{self.__name__} not available: evergrad computes on the CPU. "
             f"Use evergrad.{self.__name__}."

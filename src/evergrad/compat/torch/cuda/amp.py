@@ -25,12 +25,12 @@ class GradScaler(FormerGradScaler):
     device_type = "cuda"
 
 
-def custom_fwd(fwd: Any = None, *, cast_inputs: dtype | None = None) -> Any:
+def custom_fwd(fwd: object = None, *, cast_inputs: dtype | None = None) -> Any:
     """``amp.custom_fwd(device_type="cuda")``"""
     return former_custom_fwd("cuda", fwd, cast_inputs)
 
 
-def custom_bwd(bwd: Any) -> Any:
+def custom_bwd(bwd: object) -> Any:
     """``amp.custom_bwd(device_type="cuda")``"""
     return former_custom_bwd("cuda", bwd)
 

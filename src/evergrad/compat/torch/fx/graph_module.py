@@ -11,7 +11,7 @@ from .interpreter import Interpreter
 from .node import Graph
 
 
-def _copy_attribute(source: Any, target: Module, path: str) -> None:
+def _copy_attribute(source: object, target: Module, path: str) -> None:
     """Give ``target`` the attribute at a dotted path, with the modules on the way."""
     *modules, last = path.split(".")
     for name in modules:
@@ -29,7 +29,7 @@ def _copy_attribute(source: Any, target: Module, path: str) -> None:
 class GraphModule(Module):
     """A module whose ``forward`` interprets its graph."""
 
-    def __init__(self, root: Any, graph: Graph, class_name: str = "GraphModule") -> None:
+    def __init__(self, root: object, graph: Graph, class_name: str = "GraphModule") -> None:
         super().__init__()
         self.__dict__["_class_name"] = class_name
         if isinstance(root, Module):
@@ -63,7 +63,7 @@ class GraphModule(Module):
     def code(self) -> str:
         return str(self.graph)
 
-    def print_readable(self, print_output: bool = True, **options: Any) -> str:
+    def print_readable(self, print_output: bool = True, **options: object) -> str:
         if print_output:
             print(self.graph)
         return str(self.graph)
@@ -86,7 +86,7 @@ class GraphModule(Module):
             if not any(target == name or target.startswith(f"{name}.") for target in used):
                 delattr(self, name)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
+    def __deepcopy__(self, memo: dict[int, object]) -> GraphModule:
         holder = Module()
         holder.__dict__.update(
             {k: copy.deepcopy(v, memo) for k, v in self.__dict__.items() if k != "_graph"}
@@ -98,7 +98,7 @@ class GraphModule(Module):
         return _rebuild, (fields, self.graph, self._class_name)
 
 
-def _rebuild(fields: dict[str, Any], graph: Graph, name: str) -> GraphModule:
+def _rebuild(fields: dict[str, object], graph: Graph, name: str) -> GraphModule:
     holder = Module()
     holder.__dict__.update(fields)
     return GraphModule(holder, graph, name)

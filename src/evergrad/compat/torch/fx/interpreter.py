@@ -29,8 +29,8 @@ class Interpreter:
         self._named: dict[str, Any] = {}
 
     def run(
-        self, *args: Any, initial_env: dict[Node, Any] | None = None,
-        enable_io_processing: bool = True, **kwargs: Any,
+        self, *args: object, initial_env: dict[Node, object] | None = None,
+        enable_io_processing: bool = True, **kwargs: object,
     ) -> Any:  # fmt: skip
         """The value of the output, given those of the placeholders."""
         self.env = dict(initial_env or {})
@@ -49,10 +49,10 @@ class Interpreter:
     def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return self.map_nodes_to_values(n.args, n), self.map_nodes_to_values(n.kwargs, n)
 
-    def map_nodes_to_values(self, args: Any, n: Node) -> Any:
+    def map_nodes_to_values(self, args: object, n: Node) -> Any:
         return map_arg(args, lambda node: self.env[node])
 
-    def placeholder(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def placeholder(self, target: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         if target.startswith("**"):
             found, self._named = self._named, {}
             return found
@@ -69,7 +69,7 @@ class Interpreter:
             f"Expected positional argument for parameter {target}, but one was not passed in!"
         )
 
-    def get_attr(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def get_attr(self, target: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         return self.fetch_attr(target)
 
     def fetch_attr(self, target: str) -> Any:
@@ -81,14 +81,14 @@ class Interpreter:
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return target(*args, **kwargs)
 
-    def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_method(self, target: Any, args: tuple[object, ...], kwargs: dict[str, Any]) -> Any:
         owner, *rest = args
         return getattr(owner, target)(*rest, **kwargs)
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self.fetch_attr(target)(*args, **kwargs)
 
-    def output(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def output(self, target: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         return args[0]
 
 
@@ -101,16 +101,22 @@ class Transformer(Interpreter):
         self.tracer: TracerBase = TracerBase()
         self.tracer.graph = self.new_graph
 
-    def placeholder(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def placeholder(
+        self, target: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         return self.tracer.create_proxy("placeholder", target, args, kwargs)
 
-    def get_attr(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def get_attr(self, target: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         return self.tracer.create_proxy("get_attr", target, (), {})
 
-    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_function(
+        self, target: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         return self.tracer.create_proxy("call_function", target, args, kwargs)
 
-    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_module(
+        self, target: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         return self.tracer.create_proxy("call_module", target, args, kwargs)
 
     def transform(self) -> GraphModule:
@@ -124,7 +130,7 @@ class Transformer(Interpreter):
         return GraphModule(self.module, self.new_graph)
 
 
-def map_proxies(value: Any) -> Any:
+def map_proxies(value: object) -> Any:
     """Proxies as their nodes."""
     if isinstance(value, Proxy):
         return value.node

@@ -12,7 +12,7 @@ Argument = Any
 Target = Any
 
 
-def map_aggregate(a: Any, fn: Callable[[Any], Any]) -> Any:
+def map_aggregate(a: object, fn: Callable[[Any], object]) -> Any:
     """The same tuples, lists, dictionaries and slices around ``fn`` of each other value."""
     if isinstance(a, tuple):
         made = [map_aggregate(x, fn) for x in a]
@@ -26,7 +26,7 @@ def map_aggregate(a: Any, fn: Callable[[Any], Any]) -> Any:
     return fn(a)
 
 
-def map_arg(a: Any, fn: Callable[[Node], Any]) -> Any:
+def map_arg(a: object, fn: Callable[[Node], object]) -> Any:
     """:func:`map_aggregate` of the nodes only."""
     return map_aggregate(a, lambda x: fn(x) if isinstance(x, Node) else x)
 
@@ -40,8 +40,8 @@ class Node:
     graph: Graph
 
     def __init__(
-        self, graph: Graph, name: str, op: str, target: Target, args: tuple[Any, ...],
-        kwargs: dict[str, Any], type_expr: Any = None,
+        self, graph: Graph, name: str, op: str, target: Target, args: tuple[object, ...],
+        kwargs: dict[str, object], type_expr: object = None,
     ) -> None:  # fmt: skip
         self.graph, self.name, self.op, self.target = graph, name, op, target
         self.type = type_expr
@@ -56,7 +56,7 @@ class Node:
         return self._args
 
     @args.setter
-    def args(self, value: tuple[Any, ...]) -> None:
+    def args(self, value: tuple[object, ...]) -> None:
         self._set(value, self._kwargs)
 
     @property
@@ -64,10 +64,10 @@ class Node:
         return self._kwargs
 
     @kwargs.setter
-    def kwargs(self, value: dict[str, Any]) -> None:
+    def kwargs(self, value: dict[str, object]) -> None:
         self._set(self._args, value)
 
-    def _set(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _set(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         for former in self.all_input_nodes:
             former.users.pop(self, None)
         self._args, self._kwargs = tuple(args), dict(kwargs)
@@ -99,25 +99,27 @@ class Node:
         self.graph._nodes.remove(x)
         self.graph._nodes.insert(self.graph._nodes.index(self) + 1, x)
 
-    def replace_all_uses_with(self, replace_with: Node, *args: Any, **kwargs: Any) -> list[Node]:
+    def replace_all_uses_with(
+        self, replace_with: Node, *args: object, **kwargs: object
+    ) -> list[Node]:
         """Let every user take another node in place of this one."""
         users = list(self.users)
         for user in users:
             user.replace_input_with(self, replace_with)
         return users
 
-    def replace_input_with(self, old_input: Node, new_input: Any) -> None:
+    def replace_input_with(self, old_input: Node, new_input: object) -> None:
         def exchange(node: Node) -> Any:
             return new_input if node is old_input else node
 
         self._set(map_arg(self._args, exchange), map_arg(self._kwargs, exchange))
 
-    def update_arg(self, idx: int, arg: Any) -> None:
+    def update_arg(self, idx: int, arg: object) -> None:
         args = list(self._args)
         args[idx] = arg
         self.args = tuple(args)
 
-    def update_kwarg(self, key: str, arg: Any) -> None:
+    def update_kwarg(self, key: str, arg: object) -> None:
         self.kwargs = {**self._kwargs, key: arg}
 
     def is_impure(self, impure_random: bool = True) -> bool:
@@ -144,7 +146,9 @@ class Node:
 class Graph:
     """A list of nodes that ends with an output."""
 
-    def __init__(self, owning_module: Any = None, tracer_cls: Any = None, **options: Any) -> None:
+    def __init__(
+        self, owning_module: object = None, tracer_cls: object = None, **options: object
+    ) -> None:
         self._nodes: list[Node] = []
         self._names: set[str] = set()
         self._place: Node | None = None
@@ -155,7 +159,7 @@ class Graph:
     def nodes(self) -> NodeList:
         return NodeList(self._nodes)
 
-    def find_nodes(self, *, op: str, target: Any = None, sort: bool = True) -> list[Node]:
+    def find_nodes(self, *, op: str, target: object = None, sort: bool = True) -> list[Node]:
         return [n for n in self._nodes if n.op == op and target in (None, n.target)]
 
     def _free_name(self, candidate: str) -> str:
@@ -171,8 +175,8 @@ class Graph:
         return name
 
     def create_node(
-        self, op: str, target: Target, args: tuple[Any, ...] | None = None,
-        kwargs: dict[str, Any] | None = None, name: str | None = None, type_expr: Any = None,
+        self, op: str, target: Target, args: tuple[object, ...] | None = None,
+        kwargs: dict[str, object] | None = None, name: str | None = None, type_expr: object = None,
     ) -> Node:  # fmt: skip
         """Add a step behind the last one, or where ``inserting_before`` says."""
         stem = name or (target if isinstance(target, str) else getattr(target, "__name__", op))
@@ -183,11 +187,11 @@ class Graph:
         self._nodes.insert(place, made)
         return made
 
-    def placeholder(self, name: str, type_expr: Any = None, default_value: Any = ...) -> Node:
+    def placeholder(self, name: str, type_expr: object = None, default_value: object = ...) -> Node:
         args = () if default_value is ... else (default_value,)
         return self.create_node("placeholder", name, args, type_expr=type_expr)
 
-    def get_attr(self, qualified_name: str, type_expr: Any = None) -> Node:
+    def get_attr(self, qualified_name: str, type_expr: object = None) -> Node:
         return self.create_node("get_attr", qualified_name, type_expr=type_expr)
 
     def call_function(
@@ -206,7 +210,7 @@ class Graph:
     ) -> Node:
         return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
 
-    def output(self, result: Any, type_expr: Any = None) -> Node:
+    def output(self, result: object, type_expr: object = None) -> Node:
         return self.create_node("output", "output", (result,), type_expr=type_expr)
 
     def output_node(self) -> Node:
@@ -238,7 +242,7 @@ class Graph:
         following = self._nodes[place + 1] if place + 1 < len(self._nodes) else None
         return self._inserting(following)
 
-    def node_copy(self, node: Node, arg_transform: Callable[[Node], Any] = lambda x: x) -> Node:
+    def node_copy(self, node: Node, arg_transform: Callable[[Node], object] = lambda x: x) -> Node:
         """A copy of a step of another graph."""
         args = map_arg(node.args, arg_transform)
         kwargs = map_arg(node.kwargs, arg_transform)
@@ -247,7 +251,7 @@ class Graph:
         return made
 
     def graph_copy(
-        self, g: Graph, val_map: dict[Node, Any], return_output_node: bool = False
+        self, g: Graph, val_map: dict[Node, object], return_output_node: bool = False
     ) -> Any:
         """Copy the steps of another graph here; gives what its output becomes."""
         for node in g._nodes:
@@ -259,7 +263,7 @@ class Graph:
             val_map[node] = self.node_copy(node, lambda n: val_map[n])
         return None
 
-    def eliminate_dead_code(self, is_impure_node: Any = None) -> bool:
+    def eliminate_dead_code(self, is_impure_node: object = None) -> bool:
         """Take steps out whose results are not used."""
         before = len(self._nodes)
         for node in reversed(list(self._nodes)):
@@ -278,10 +282,10 @@ class Graph:
                     )
             seen.add(node)
 
-    def python_code(self, root_module: str = "self", **options: Any) -> Any:
+    def python_code(self, root_module: str = "self", **options: object) -> Any:
         raise NotImplementedError("evergrad interprets graphs and writes no source code for them")
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
+    def __deepcopy__(self, memo: dict[int, object]) -> Graph:
         made = Graph(tracer_cls=self._tracer_cls)
         found, node = made.graph_copy(self, {}, True) or (None, None)
         if node is not None:

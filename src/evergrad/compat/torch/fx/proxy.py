@@ -30,7 +30,7 @@ class Proxy:
             raise AttributeError(name)
         return Attribute(self, name)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return self.tracer.create_proxy("call_method", "__call__", (self, *args), kwargs)
 
     def __iter__(self) -> Iterator[Any]:
@@ -47,7 +47,7 @@ class Proxy:
 
     @classmethod
     def __torch_function__(
-        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+        cls, func: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
     ) -> Any:
         tracers = {
             p.tracer for value in (*args, *(kwargs or {}).values())
@@ -77,7 +77,7 @@ class Attribute(Proxy):
             self._node = made.node
         return self._node
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return self.tracer.create_proxy("call_method", self.attr, (self.root, *args), kwargs)
 
 
@@ -92,10 +92,10 @@ def _operators(name: str) -> None:
     target = getattr(operator, name)
     stem = name.rstrip("_")
 
-    def forward(self: Proxy, *others: Any) -> Any:
+    def forward(self: Proxy, *others: object) -> Any:
         return self.tracer.create_proxy("call_function", target, (self, *others), {})
 
-    def reflected(self: Proxy, other: Any) -> Any:
+    def reflected(self: Proxy, other: object) -> Any:
         return self.tracer.create_proxy("call_function", target, (other, self), {})
 
     setattr(Proxy, f"__{stem}__", forward)
@@ -115,8 +115,8 @@ class TracerBase:
     record_stack_traces = False
 
     def create_node(
-        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
-        name: str | None = None, type_expr: Any = None,
+        self, kind: str, target: object, args: tuple[object, ...], kwargs: dict[str, object],
+        name: str | None = None, type_expr: object = None,
     ) -> Node:  # fmt: skip
         return self.graph.create_node(kind, target, args, kwargs, name, type_expr)
 
@@ -124,8 +124,8 @@ class TracerBase:
         return Proxy(node, self)
 
     def create_proxy(
-        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
-        name: str | None = None, type_expr: Any = None, proxy_factory_fn: Any = None,
+        self, kind: str, target: object, args: tuple[object, ...], kwargs: dict[str, object],
+        name: str | None = None, type_expr: object = None, proxy_factory_fn: Any = None,
     ) -> Proxy:  # fmt: skip
         """A step, and the proxy of its result."""
         positional, named = self.create_arg(args), self.create_arg(kwargs)
@@ -133,11 +133,11 @@ class TracerBase:
         found: Proxy = proxy_factory_fn(node) if proxy_factory_fn else self.proxy(node)
         return found
 
-    def create_arg(self, a: Any) -> Any:
+    def create_arg(self, a: object) -> Any:
         """Proxies as their nodes, inside of containers too."""
         return map_aggregate(a, self._argument)
 
-    def _argument(self, a: Any) -> Any:
+    def _argument(self, a: object) -> Any:
         if isinstance(a, Proxy):
             return a.node
         return a

@@ -27,8 +27,8 @@ def wrap(fn_or_name: Any) -> Any:
     return fn_or_name
 
 
-def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
+def _recording(function: Callable[..., object]) -> Callable[..., Any]:
+    def call(*args: object, **kwargs: object) -> Any:
         proxy = next((a for a in (*args, *kwargs.values()) if isinstance(a, Proxy)), None)
         if proxy is None:
             return function(*args, **kwargs)
@@ -41,7 +41,7 @@ class Tracer(TracerBase):
     """Runs a module's ``forward`` with proxies. Modules of ``nn`` are single steps."""
 
     def __init__(
-        self, autowrap_modules: Any = (), autowrap_functions: Any = (),
+        self, autowrap_modules: object = (), autowrap_functions: Any = (),
         param_shapes_constant: bool = False,
     ) -> None:  # fmt: skip
         self.graph: Graph = Graph()
@@ -61,18 +61,18 @@ class Tracer(TracerBase):
         raise NameError("module is not installed as a submodule")
 
     def call_module(
-        self, m: Module, forward: Callable[..., Any], args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        self, m: Module, forward: Callable[..., object], args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> Any:  # fmt: skip
         path = self.path_of_module(m)
         if self.is_leaf_module(m, path):
             return self.create_proxy("call_module", path, args, kwargs)
         return forward(*args, **kwargs)
 
-    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+    def getattr(self, attr: str, attr_val: object, parameter_proxy_cache: dict[str, object]) -> Any:
         return attr_val
 
-    def _argument(self, a: Any) -> Any:
+    def _argument(self, a: object) -> Any:
         if isinstance(a, Tensor) and isinstance(self.root, Module):
             for name, value in (*self.root.named_parameters(), *self.root.named_buffers()):
                 if value is a:
@@ -88,7 +88,7 @@ class Tracer(TracerBase):
         setattr(self.root, name, tensor)
         return self.create_node("get_attr", name, (), {})
 
-    def _placeholders(self, function: Callable[..., Any], concrete: dict[str, Any]) -> Any:
+    def _placeholders(self, function: Callable[..., object], concrete: dict[str, object]) -> Any:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for name, parameter in inspect.signature(function).parameters.items():
@@ -116,8 +116,8 @@ class Tracer(TracerBase):
         plain_call = Module.__call__
         tracer = self
 
-        def call(module: Module, *args: Any, **kwargs: Any) -> Any:
-            def forward(*args: Any, **kwargs: Any) -> Any:
+        def call(module: Module, *args: object, **kwargs: object) -> Any:
+            def forward(*args: object, **kwargs: object) -> Any:
                 return plain_call(module, *args, **kwargs)
 
             return tracer.call_module(module, forward, args, kwargs)
@@ -134,7 +134,7 @@ class Tracer(TracerBase):
         return self.graph
 
 
-def symbolic_trace(root: Any, concrete_args: dict[str, Any] | None = None) -> GraphModule:
+def symbolic_trace(root: Any, concrete_args: dict[str, object] | None = None) -> GraphModule:
     """A module that runs the graph of another module or of a function."""
     tracer = Tracer()
     graph = tracer.trace(root, concrete_args)

@@ -128,7 +128,7 @@ def _dropped(weights: Any, given: Any, dropout: Dropout | None) -> Any:
 
 
 def _forward_eval(
-    q: Any, k: Any, v: Any, *given: Any, steps: Steps, groups: int, dropout: Dropout | None,
+    q: Any, k: Any, v: Any, *given: object, steps: Steps, groups: int, dropout: Dropout | None,
     empty_is_zero: bool, order: Order,
 ) -> tuple[Any, Any]:  # fmt: skip
     s, _ = _scores(q, k, given, steps, groups)

@@ -13,6 +13,6 @@ LEFT, RIGHT = range(2)
 PACKED_DEPTH = 512
 
 
-def packs(packing: Any) -> Any:
+def packs(packing: object) -> Any:
     """Whether chunks pack the operand."""
     return (packing != UNPACKED) & (packing != PREPACKED)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Array
 
 BATCH_DIMS = 3
 
@@ -87,7 +90,7 @@ class Product:
         return Batch._make((e1, e2, *pad, *self.a_strides, *pad, *self.b_strides, c_stride))
 
 
-def _batch_strides(array: Any, batch: tuple[int, ...]) -> list[int]:
+def _batch_strides(array: Array, batch: tuple[int, ...]) -> list[int]:
     strides = [0] * len(batch)
     own = array.shape[:-2]
     for d, (extent, stride) in enumerate(zip(own, array.strides, strict=False)):

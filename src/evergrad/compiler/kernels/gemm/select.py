@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,7 +43,7 @@ _SMALL = 1 << 20
 _WORTH_FUSING = machine().l2_bytes // 4
 
 
-def product_of(eqn: Equation, a: Any, b: Any) -> Product | None:
+def product_of(eqn: Equation, a: Array, b: Array) -> Product | None:
     """The product of an equation on operands with these layouts, if they need no copy."""
     row, out = eqn.op, eqn.outs[0].type.shape
     if eqn.outs[0].type.dtype not in NAMES or 0 in (*a.shape, *b.shape):
@@ -84,7 +84,7 @@ def needs_copy(var: Var) -> bool:
     return layout.ndim >= 2 and layout.size > 0 and as_matrix(layout) is None
 
 
-def _can_be_tiled(product: Product, found: Any) -> bool:
+def _can_be_tiled(product: Product, found: object) -> bool:
     return _has_kernels(found) and not _is_small(product, found)
 
 
@@ -101,7 +101,7 @@ def _is_small(product: Product, found: Any) -> bool:
     return product.work * product.items < _TINY
 
 
-def is_blocked(product: Product, found: Any) -> bool:
+def is_blocked(product: Product, found: object) -> bool:
     """Whether blocked kernels are faster than OpenBLAS (see bench/gemm.py)."""
     if not _can_be_tiled(product, found) or product.n < _NARROW:
         return False

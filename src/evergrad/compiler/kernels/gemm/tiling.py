@@ -258,7 +258,7 @@ def _cheapest(operands: _Operands, parts: Any) -> tuple[float, Tiling]:
     return mean_time(costs[least]), Tiling(*map(int, chosen))
 
 
-def _tilings(operands: _Operands, row_parts: Any, panel_parts: Any, prepacked: Any) -> list[Any]:
+def _tilings(operands: _Operands, row_parts: Any, panel_parts: Any, prepacked: object) -> list[Any]:
     """The fields of tilings into so many parts, as arrays where they differ."""
     m, n, k, panels, tile = operands.m, operands.n, operands.k, operands.panels, operands.tile
     part_rows = np.minimum(m, rounded_up(ceil_div(m, row_parts), tile.rows))
@@ -309,7 +309,7 @@ def _packing_of_b(operands: _Operands, is_tiled: Any) -> Any:
     return np.where(is_unpacked, UNPACKED, PACKED_ROWS)
 
 
-def _block_depth(operands: _Operands, a_packing: Any, b_packing: Any) -> Any:
+def _block_depth(operands: _Operands, a_packing: object, b_packing: object) -> Any:
     """The largest depth of a K block."""
     is_packed = packs(a_packing) | packs(b_packing)
     depth = np.where(is_packed, PACKED_DEPTH, _UNPACKED_DEPTH)
@@ -317,7 +317,7 @@ def _block_depth(operands: _Operands, a_packing: Any, b_packing: Any) -> Any:
     return np.where(is_near, _NEAR_DEPTH, depth)
 
 
-def _prefetch_lines(operands: _Operands, packing: Any) -> tuple[Any, Any]:
+def _prefetch_lines(operands: _Operands, packing: object) -> tuple[Any, Any]:
     """The stride and the lines of a row with which tiles prefetch the next panel of B: line by line
     if it is prepacked. If its rows are contiguous, row by row, unless these share sets of a cache,
     where they would be evicted before they are packed. Otherwise nothing is prefetched."""

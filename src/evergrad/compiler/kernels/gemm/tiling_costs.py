@@ -52,7 +52,7 @@ def ceil_div(a: Any, b: Any) -> Any:
     return -(-a // b)
 
 
-def rounded_up(a: Any, step: int) -> Any:
+def rounded_up(a: object, step: int) -> Any:
     return ceil_div(a, step) * step
 
 
@@ -96,11 +96,11 @@ class _CostModel:
         """The size of a matrix in words of four bytes."""
         return rows * columns * self.tile.vector.size / 4
 
-    def is_far(self, rows: Any, columns: Any, room: Any = _L2) -> Any:
+    def is_far(self, rows: object, columns: object, room: object = _L2) -> Any:
         """Whether a matrix does not stay in L2, or in a part of it."""
         return 4 * self.words(rows, columns) > room
 
-    def packing(self, packing: float, rows: Any, of_rows: int) -> Any:
+    def packing(self, packing: float, rows: object, of_rows: int) -> Any:
         """The time to pack so many rows (or columns) of an operand that has more of them."""
         fetch = _FETCH if self.is_far(of_rows, self.tilings.k) else 0
         return self.words(rows, self.tilings.k) * (packing + fetch)

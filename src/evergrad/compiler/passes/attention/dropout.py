@@ -6,7 +6,7 @@ Weights are multiplied with noise: a mask of zeros and ones, divided by the prob
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class Noise(NamedTuple):
     dropout: Dropout
 
 
-def find_noise(facts: Facts, var: Any, shape: Shape) -> Noise | None:
+def find_noise(facts: Facts, var: object, shape: Shape) -> Noise | None:
     """A factor of weights of a shape as dropout noise, if it matches."""
     if not isinstance(var, Var) or var.type.shape != shape:
         return None

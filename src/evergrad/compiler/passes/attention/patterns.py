@@ -76,7 +76,7 @@ class Facts:
                 if isinstance(arg, Var):
                     self.uses.setdefault(arg, []).append(eqn)
 
-    def made_by(self, value: Any, *rows: Op) -> Equation | None:
+    def made_by(self, value: object, *rows: Op) -> Equation | None:
         eqn = self.maker.get(value) if isinstance(value, Var) else None
         return eqn if eqn is not None and eqn.op in rows else None
 
@@ -91,7 +91,7 @@ class Facts:
             if eqn.op.alias
         )
 
-    def number(self, value: Any) -> Any:
+    def number(self, value: object) -> Any:
         """A number, whether literal or a 0-d ``full``; else ``None``."""
         if isinstance(value, Var):
             full = self.made_by(value, FULL)
@@ -141,7 +141,7 @@ class Match:
     def solves(self, system: System) -> bool:
         return all(self.unify(pattern, self.bound[name]) for name, pattern in system)
 
-    def unify(self, pattern: Pattern, value: Any) -> bool:
+    def unify(self, pattern: Pattern, value: object) -> bool:
         while (passed := self.facts.made_by(value, DETACH)) is not None:
             self.region.append(passed)
             value = passed.args[0]
@@ -156,7 +156,7 @@ class Match:
         orders = [eqn.args, eqn.args[::-1]] if eqn.op.commutative else [eqn.args]
         return any(self.unify_all(pattern[1:], args, eqn) for args in orders)
 
-    def unify_all(self, patterns: Sequence[Pattern], args: Sequence[Any], eqn: Equation) -> bool:
+    def unify_all(self, patterns: Sequence[Pattern], args: Sequence[object], eqn: Equation) -> bool:
         tried = self.copy()
         if len(args) != len(patterns):
             return False

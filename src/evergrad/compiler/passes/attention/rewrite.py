@@ -97,7 +97,7 @@ class _Replacement:
         self.equations: list[Equation] = []
 
     def emit(
-        self, op: Op, args: Sequence[Var], outs: Sequence[Var | None] = (), **attrs: Any
+        self, op: Op, args: Sequence[Var], outs: Sequence[Var | None] = (), **attrs: object
     ) -> tuple[Var, ...]:
         """Add an equation; its results are given values where these have its types, or new ones."""
         specialization = specialize(op, *args, **attrs)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from evergrad.distributed.buckets import GradBucket
 from evergrad.distributed.work import Future
 
 
-def noop_hook(_: Any, bucket: GradBucket) -> Future:
+def noop_hook(_: object, bucket: GradBucket) -> Future:
     """Leave the gradients of each process as they are: processes will diverge."""
     future = Future()
     future.set_result(bucket.buffer())

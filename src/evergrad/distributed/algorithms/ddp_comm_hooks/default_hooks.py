@@ -14,13 +14,13 @@ from evergrad.distributed.process_group import ReduceOp, checked_group
 from evergrad.distributed.work import Future
 
 
-def _average(tensor: Tensor, group: Any) -> Future:
+def _average(tensor: Tensor, group: object) -> Future:
     work = all_reduce(tensor, ReduceOp.AVG, checked_group(group), True, "a bucket, by its hook")
     assert work is not None
     return work.get_future().then(lambda future: future.value()[0])
 
 
-def allreduce_hook(process_group: Any, bucket: GradBucket) -> Future:
+def allreduce_hook(process_group: object, bucket: GradBucket) -> Future:
     """Average the bucket: what happens without a hook."""
     return _average(bucket.buffer(), process_group)
 
@@ -31,19 +31,19 @@ def _compressed(process_group: Any, bucket: GradBucket, dtype: Any) -> Future:
     return mean.then(lambda future: future.value().to(flat.dtype))
 
 
-def fp16_compress_hook(process_group: Any, bucket: GradBucket) -> Future:
+def fp16_compress_hook(process_group: object, bucket: GradBucket) -> Future:
     """Average in float16."""
     return _compressed(process_group, bucket, evergrad.float16)
 
 
-def bf16_compress_hook(process_group: Any, bucket: GradBucket) -> Future:
+def bf16_compress_hook(process_group: object, bucket: GradBucket) -> Future:
     """Average in bfloat16; the sum itself is computed in float32 and rounded once."""
     return _compressed(process_group, bucket, evergrad.bfloat16)
 
 
 def _wrapped(dtype: Any, hook: Callable[[Any, GradBucket], Future]) -> Any:
     @functools.wraps(hook)
-    def compressed(state: Any, bucket: GradBucket) -> Future:
+    def compressed(state: object, bucket: GradBucket) -> Future:
         flat = bucket.buffer()
         bucket.set_buffer(flat.to(dtype))
         return hook(state, bucket).then(lambda future: future.value().to(flat.dtype))

@@ -28,7 +28,7 @@ class PowerSGDState:
     """What PowerSGD keeps from step to step: the matrices Q and the errors of every bucket."""
 
     def __init__(
-        self, process_group: Any = None, matrix_approximation_rank: int = 1,
+        self, process_group: object = None, matrix_approximation_rank: int = 1,
         start_powerSGD_iter: int = 1000, min_compression_rate: float = 2,
         use_error_feedback: bool = True, warm_start: bool = True,
         orthogonalization_epsilon: float = 0, random_seed: int = 0,

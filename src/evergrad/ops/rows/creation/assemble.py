@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from evergrad.core import dtypes
@@ -47,7 +45,7 @@ def _complex_eval(real: Array, imag: Array) -> Array:
     return out
 
 
-def _complex_transpose(g: Tensor, re: Tensor, im: Tensor) -> Any:
+def _complex_transpose(g: Tensor, re: Tensor, im: Tensor) -> tuple[Tensor, Tensor]:
     return sum_to_type(real(g), re._type), sum_to_type(imag(g), im._type)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,11 +33,14 @@ from evergrad.ops.rows.movement.strided import as_strided
 from evergrad.ops.rows.movement.views import clone, expand
 from evergrad.ops.surface.public import TensorFunction, expose, write_out
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike, Ints, LayoutLike, MemoryFormatLike
+
 # PyTorch's range kernel fills vectors of this size, each from its own first element.
 _VECTOR_BYTES = 32
 
 
-def check_place(device: Any, layout: Any = None) -> None:
+def check_place(device: DeviceLike, layout: LayoutLike = None) -> None:
     """Accept every spelling of the CPU, refuse other devices by name."""
     if device is not None:
         check_device(device)
@@ -47,7 +50,7 @@ def finish(tensor: Tensor, requires_grad: bool) -> Tensor:
     return tensor.requires_grad_() if requires_grad else tensor
 
 
-def chosen_dtype(dtype: Any, out: Tensor | None = None) -> dtype:
+def chosen_dtype(dtype: DtypeLike, out: Tensor | None = None) -> dtype:
     """The requested element type, that of ``out=``, or the default."""
     if dtype is not None:
         return as_dtype(dtype)
@@ -84,7 +87,7 @@ def _limits(target: dtype) -> tuple[float, float]:
 # -- one number everywhere ----------------------------------------------------------------------
 
 
-def _full_eval(value: Any, *, size: Shape, dtype: dtype) -> Any:
+def _full_eval(value: object, *, size: Shape, dtype: dtype) -> Array:
     out = pool.empty(size, dtype.np)
     if dtype.category <= dtypes.INTEGRAL:
         value = np.asarray(value).astype(dtype.np)
@@ -105,8 +108,9 @@ FULL = opaque(
 @expose(method=False, out=False)
 @placed
 def full(
-    size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: Any = None,
-    device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    size: object, fill_value: object, *, out: Tensor | None = None, dtype: DtypeLike = None,
+    device: DeviceLike = None, layout: LayoutLike = None, requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """One number everywhere."""
     check_place(device)
@@ -129,7 +133,7 @@ def full(
     return deliver("full", made, out, requires_grad)
 
 
-def constant(size: Shape, value: Any, dtype: dtype) -> Tensor:
+def constant(size: Shape, value: object, dtype: dtype) -> Tensor:
     """One number everywhere, after checking that the size and the number can be."""
     if any(n < 0 for n in size):
         negative = min(size)
@@ -147,17 +151,18 @@ def constant(size: Shape, value: Any, dtype: dtype) -> Tensor:
 
 def _constant_function(name: str, value: float, doc: str) -> TensorFunction:
     def function(
-        *size: Any, out: Tensor | None = None, dtype: Any = None, device: Any = None,
-        layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
-        memory_format: Any = None, **named: Any,
+        *size: object, out: Tensor | None = None, dtype: DtypeLike = None,
+        device: DeviceLike = None, layout: LayoutLike = None, requires_grad: bool = False,
+        pin_memory: bool = False, memory_format: MemoryFormatLike = None, **named: object,
     ) -> Tensor:  # fmt: skip
         check_place(device)
         made = constant(named_size(name, size, named), value, chosen_dtype(dtype, out))
         return deliver(name, made, out, requires_grad)
 
     def method(
-        self: Tensor, *size: Any, dtype: Any = None, device: Any = None, layout: Any = None,
-        requires_grad: bool = False, pin_memory: bool = False, **named: Any,
+        self: Tensor, *size: object, dtype: DtypeLike = None, device: DeviceLike = None,
+        layout: LayoutLike = None, requires_grad: bool = False, pin_memory: bool = False,
+        **named: object,
     ) -> Tensor:  # fmt: skip
         check_place(device)
         target = self.dtype if dtype is None else as_dtype(dtype)
@@ -172,7 +177,7 @@ def _constant_function(name: str, value: float, doc: str) -> TensorFunction:
     return expose(method=False, out=False)(placed(function))
 
 
-def named_size(name: str, size: tuple[Any, ...], named: dict[str, Any]) -> Shape:
+def named_size(name: str, size: tuple[object, ...], named: dict[str, object]) -> Shape:
     """Sizes given one by one, as a sequence, or by name."""
     if "size" in named:
         size = (named.pop("size"),)
@@ -191,8 +196,9 @@ empty: TensorFunction = _constant_function(
 
 def _like(name: str, value: float, doc: str) -> TensorFunction:
     def function(
-        input: Tensor, *, dtype: Any = None, device: Any = None, layout: Any = None,
-        requires_grad: bool = False, memory_format: Any = None, pin_memory: bool = False,
+        input: Tensor, *, dtype: DtypeLike = None, device: DeviceLike = None,
+        layout: LayoutLike = None, requires_grad: bool = False,
+        memory_format: MemoryFormatLike = None, pin_memory: bool = False,
     ) -> Tensor:  # fmt: skip
         check_place(device)
         target = input.dtype if dtype is None else as_dtype(dtype)
@@ -214,8 +220,8 @@ empty_like: TensorFunction = _like(
 
 @expose(method=False, out=False)
 def full_like(
-    input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
-    requires_grad: bool = False, memory_format: Any = None, pin_memory: bool = False,
+    input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, layout: object = None,
+    requires_grad: bool = False, memory_format: object = None, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """One number everywhere, in the same shape and type."""
     target = input.dtype if dtype is None else dtype
@@ -228,8 +234,9 @@ def full_like(
 
 @expose(function=False)
 def new_full(
-    self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
-    layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    self: Tensor, size: object, fill_value: object, *, dtype: DtypeLike = None,
+    device: DeviceLike = None, layout: LayoutLike = None, requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """One number everywhere, in this tensor's element type."""
     target = self.dtype if dtype is None else dtype
@@ -239,7 +246,7 @@ def new_full(
 @expose(method=False, out=False)
 @placed
 def scalar_tensor(
-    s: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
+    s: object, *, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None,
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A number as a 0-d tensor."""
@@ -250,8 +257,8 @@ def scalar_tensor(
 @expose(method=False, out=False)
 @placed
 def empty_strided(
-    size: Any, stride: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
+    size: object, stride: Ints, *, dtype: DtypeLike = None, device: DeviceLike = None,
+    layout: LayoutLike = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor with the given strides, to be filled (evergrad fills it with zeros)."""
     check_place(device)
@@ -263,8 +270,8 @@ def empty_strided(
 
 @expose(method=False, out=False)
 def empty_permuted(
-    size: Any, physical_layout: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
+    size: object, physical_layout: object, *, dtype: DtypeLike = None, device: DeviceLike = None,
+    layout: LayoutLike = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor to be filled whose dimensions are in memory in the order ``physical_layout``.
 
@@ -298,8 +305,8 @@ def empty_permuted(
 
 @expose(function=False)
 def new_empty_strided(
-    self: Tensor, size: Any, stride: Any, *, dtype: Any = None, device: Any = None,
-    layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    self: Tensor, size: object, stride: Ints, *, dtype: DtypeLike = None, device: DeviceLike = None,
+    layout: LayoutLike = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor with the given strides and this tensor's element type, to be filled."""
     target = self.dtype if dtype is None else dtype
@@ -308,8 +315,8 @@ def new_empty_strided(
 
 @expose(function=False)
 def new_tensor(
-    self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
+    self: Tensor, data: object, *, dtype: DtypeLike = None, device: DeviceLike = None,
+    layout: LayoutLike = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor with a copy of the data, in this tensor's element type."""
     target = self.dtype if dtype is None else dtype
@@ -329,8 +336,9 @@ EYE = opaque(
 @expose(method=False, out=False)
 @placed
 def eye(
-    n: int, m: int | None = None, *, out: Tensor | None = None, dtype: Any = None,
-    device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    n: int, m: int | None = None, *, out: Tensor | None = None, dtype: DtypeLike = None,
+    device: DeviceLike = None, layout: LayoutLike = None, requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A matrix with ones on the diagonal and zeros elsewhere."""
     check_place(device)
@@ -342,7 +350,7 @@ def eye(
     return deliver("eye", made, out, requires_grad)
 
 
-def as_number(value: Any) -> Any:
+def as_number(value: object) -> Any:
     """A number given as such, by NumPy or as a tensor of one element."""
     return value.item() if isinstance(value, Tensor | np.generic) else value
 
@@ -381,9 +389,9 @@ ARANGE = opaque(
 @expose(method=False, out=False)
 @placed
 def arange(
-    start: Any = 0, end: Any = None, step: Any = 1, *, out: Tensor | None = None,
-    dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False,
-    pin_memory: bool = False,
+    start: object = 0, end: object = None, step: object = 1, *, out: Tensor | None = None,
+    dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Numbers from ``start`` up to, but not including, ``end``."""
     check_place(device)
@@ -425,8 +433,8 @@ def _check_bounds(start: Any, end: Any, step: Any) -> None:
 @expose(method=False, out=False)
 def range(
     start: Any = 0, end: Any = None, step: Any = 1, *, out: Tensor | None = None,
-    dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False,
-    pin_memory: bool = False,
+    dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Numbers from ``start`` to ``end`` inclusive; ``arange`` is the one to use."""
     warnings.warn(

@@ -6,7 +6,7 @@ bits of ``linspace`` agree too.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from evergrad.core.shapes import tensor_type
 from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import as_number, check_place, chosen_dtype, deliver
 from evergrad.ops.surface.public import expose
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike, LayoutLike
 
 
 def _points(start: Any, end: Any, steps: int, dtype: dtype) -> Array:
@@ -47,7 +50,7 @@ def _points(start: Any, end: Any, steps: int, dtype: dtype) -> Array:
 def _narrow_points(start: float, end: float, steps: int, dtype: dtype) -> Array:
     """16-bit floats round after every operation."""
 
-    def narrow(values: Any) -> Array:
+    def narrow(values: object) -> Array:
         return np.asarray(values, np.float32).astype(dtype.np).astype(np.float32)
 
     start, end = narrow(start), narrow(end)  # type: ignore[assignment]
@@ -58,7 +61,7 @@ def _narrow_points(start: float, end: float, steps: int, dtype: dtype) -> Array:
     return np.where(first, start + narrow(step * narrow(up)), end - narrow(step * narrow(down)))
 
 
-def _linspace_eval(start: Any, end: Any, *, steps: int, dtype: dtype) -> Array:
+def _linspace_eval(start: object, end: object, *, steps: int, dtype: dtype) -> Array:
     if steps == 1:
         end = start
     return _points(start, end, steps, dtype).astype(dtype.np)
@@ -72,7 +75,7 @@ LINSPACE = opaque(
 )  # fmt: skip
 
 
-def _logspace_eval(start: Any, end: Any, base: Any, *, steps: int, dtype: dtype) -> Any:
+def _logspace_eval(start: object, end: object, base: object, *, steps: int, dtype: dtype) -> Any:
     points = _points(start, start if steps == 1 else end, steps, dtype)
     return np.power(points.dtype.type(base), points).astype(dtype.np)
 
@@ -87,7 +90,7 @@ LOGSPACE = opaque(
 
 
 def _space_arguments(
-    name: str, start: Any, end: Any, steps: int, dtype: Any, out: Tensor | None
+    name: str, start: object, end: object, steps: int, dtype: DtypeLike, out: Tensor | None
 ) -> tuple[Any, Any, dtype]:
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
@@ -110,8 +113,9 @@ def _space_arguments(
 @expose(method=False, out=False)
 @placed
 def linspace(
-    start: Any, end: Any, steps: int, *, out: Tensor | None = None, dtype: Any = None,
-    device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    start: object, end: object, steps: int, *, out: Tensor | None = None, dtype: DtypeLike = None,
+    device: DeviceLike = None, layout: LayoutLike = None, requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """``steps`` numbers from ``start`` to ``end``, both included."""
     check_place(device)
@@ -122,9 +126,9 @@ def linspace(
 
 @expose(method=False, out=False)
 def logspace(
-    start: Any, end: Any, steps: int, base: float = 10.0, *, out: Tensor | None = None,
-    dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False,
-    pin_memory: bool = False,
+    start: object, end: object, steps: int, base: float = 10.0, *, out: Tensor | None = None,
+    dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """``base`` to the power of ``steps`` numbers from ``start`` to ``end``."""
     check_place(device)

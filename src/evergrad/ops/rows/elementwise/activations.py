@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,14 +18,19 @@ from evergrad.ops.rows.elementwise.blocked import (
 )
 from evergrad.ops.rows.elementwise.blocked import where as choose
 
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Array, Tensor
 
-def _elu(x: Any, alpha: Any, reach: Any, scale: Any) -> Any:
+
+def _elu(x: Array, alpha: object, reach: object, scale: object) -> Array:
     below = expm1_of_negative(x / reach)
     below *= alpha
     return pick(x <= 0, below, x * scale)
 
 
-def _elu_slope(t: Any, y: Any, x: Any, alpha: Any, reach: Any, scale: Any) -> Any:
+def _elu_slope(
+    t: Tensor, y: Tensor, x: Tensor, alpha: Tensor, reach: Tensor, scale: Tensor
+) -> Tensor:
     # From x: y + alpha would cancel.
     falling = exp(where(x <= 0, x, 0) / reach) * (alpha / reach)
     return t * where(x <= 0, falling, scale)
@@ -44,7 +49,7 @@ ELU = elementwise(
 )  # fmt: skip
 
 
-def _softplus(x: Any, beta: Any, threshold: Any) -> Any:
+def _softplus(x: Array, beta: object, threshold: object) -> Array:
     scaled = x * beta
     curve = (positive_part(scaled) + softplus_of_negative(scaled)) / beta
     return pick(scaled > threshold, x, curve)

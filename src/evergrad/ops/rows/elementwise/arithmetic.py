@@ -24,7 +24,7 @@ from evergrad.core.namespace import ops
 from evergrad.core.op import ArgType
 from evergrad.core.row_facts import Builder, Value, cheap, expensive, numpy_evaluates
 from evergrad.core.shapes import TensorType
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.elementwise import blocked
 from evergrad.ops.rows.elementwise.basic import CLONE, binary, log, mul, sigmoid, where, zeros_where
 from evergrad.ops.rows.elementwise.basic import pow as power
@@ -91,7 +91,7 @@ LERP = elementwise(
 )  # fmt: skip
 
 
-def _lerp_operands(input: Tensor, end: Tensor, weight: Any) -> tuple[Any, ...]:
+def _lerp_operands(input: Tensor, end: Tensor, weight: object) -> tuple[Any, ...]:
     for name, value in (("end", end), ("weight", weight)):
         if not isinstance(value, Tensor) or (name == "weight" and not value.ndim):
             continue
@@ -103,13 +103,13 @@ def _lerp_operands(input: Tensor, end: Tensor, weight: Any) -> tuple[Any, ...]:
 
 
 @expose()
-def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
+def lerp(input: Tensor, end: Tensor, weight: object) -> Tensor:
     """``input + weight * (end - input)``"""
     return bind(LERP, *_lerp_operands(input, end, weight))  # type: ignore[no-any-return]
 
 
 @expose(function=False)
-def lerp_(self: Tensor, end: Tensor, weight: Any) -> Tensor:
+def lerp_(self: Tensor, end: Tensor, weight: object) -> Tensor:
     """In-place form of ``lerp``."""
     return write_in_place(LERP, *_lerp_operands(self, end, weight))
 
@@ -149,14 +149,14 @@ ADDCDIV = elementwise(
 )  # fmt: skip
 
 
-def _three_and_value(name: str, tensors: tuple[Tensor, ...], value: Any) -> tuple[Any, ...]:
+def _three_and_value(name: str, tensors: tuple[Tensor, ...], value: object) -> tuple[Any, ...]:
     for x in tensors:
         if not isinstance(x, Tensor):
             raise TypeError(f"{name}(): the arguments must be Tensors, not {type(x).__name__}")
     return (*tensors, _number_for(value, result_dtype([x._type for x in tensors])))
 
 
-def _addcdiv_operands(input: Tensor, a: Tensor, b: Tensor, value: Any) -> tuple[Any, ...]:
+def _addcdiv_operands(input: Tensor, a: Tensor, b: Tensor, value: object) -> tuple[Any, ...]:
     operands = _three_and_value("addcdiv", (input, a, b), value)
     if max(a.dtype.category, b.dtype.category) <= dtypes.INTEGRAL:
         raise RuntimeError(
@@ -167,25 +167,25 @@ def _addcdiv_operands(input: Tensor, a: Tensor, b: Tensor, value: Any) -> tuple[
 
 
 @expose()
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: object = 1) -> Tensor:
     """``input + value * tensor1 * tensor2``"""
     return bind(ADDCMUL, *_three_and_value("addcmul", (input, tensor1, tensor2), value))  # type: ignore[no-any-return]
 
 
 @expose(function=False)
-def addcmul_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+def addcmul_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: object = 1) -> Tensor:
     """In-place form of ``addcmul``."""
     return write_in_place(ADDCMUL, *_three_and_value("addcmul", (self, tensor1, tensor2), value))
 
 
 @expose()
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: object = 1) -> Tensor:
     """``input + value * tensor1 / tensor2``"""
     return bind(ADDCDIV, *_addcdiv_operands(input, tensor1, tensor2, value))  # type: ignore[no-any-return]
 
 
 @expose(function=False)
-def addcdiv_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+def addcdiv_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: object = 1) -> Tensor:
     """In-place form of ``addcdiv``."""
     return write_in_place(ADDCDIV, *_addcdiv_operands(self, tensor1, tensor2, value))
 
@@ -193,7 +193,7 @@ def addcdiv_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
 # -- logarithms of sums and products ------------------------------------------------------------
 
 
-def _logaddexp_single(a: Any, b: Any) -> Any:
+def _logaddexp_single(a: Array, b: Array) -> Array:
     """The larger of both, and what the other adds to it."""
     apart = a - b
     more = blocked.softplus_of_negative(blocked.where(a == b, 0, apart))  # also of two infinities
@@ -247,7 +247,7 @@ logaddexp2 = binary(
 )  # fmt: skip
 
 
-def _xlogy_eval(a: Any, b: Any) -> Any:
+def _xlogy_eval(a: Any, b: Any) -> Array:
     return np.where(np.equal(a, 0) & ~np.isnan(b), 0, a * np.log(b))
 
 

@@ -47,7 +47,7 @@ from evergrad.core.row_facts import (
     expensive,
 )
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.memory import pool
 from evergrad.ops.rows.creation.constants import check_number, zeros_like
 from evergrad.ops.rows.elementwise import blocked
@@ -78,7 +78,7 @@ def _cast_type(x: TensorType, *, dtype: dtype) -> TensorType:
     return tensor_type(x.shape, dtype)
 
 
-def _cast_eval(x: Any, *, dtype: dtype) -> Any:
+def _cast_eval(x: Array, *, dtype: dtype) -> Any:
     if x.dtype.kind == "c" and dtypes.BOOL < dtype.category < dtypes.COMPLEX:
         x = x.real
     if dtype.category <= dtypes.INTEGRAL and x.dtype.kind in "fV" and dtype is not dtypes.bool_:
@@ -107,7 +107,7 @@ def _cast_back(g: Tensor, x: Tensor, *, dtype: dtype) -> Any:
     return cast(g, x.dtype) if x.dtype.category >= dtypes.FLOATING else None
 
 
-def _batch_same(op: Op, args: Sequence[Any], dims: Sequence[Any], **attrs: Any) -> Any:
+def _batch_same(op: Op, args: Sequence[object], dims: Sequence[object], **attrs: object) -> Any:
     return bind(op, *args, **attrs), dims[0]
 
 
@@ -116,7 +116,7 @@ CAST = linear("cast", _cast_eval, _cast_type, _cast_back, batch=_batch_same,
               doc="The same numbers in another element type.")  # fmt: skip
 
 
-def _copy(x: Any) -> Any:
+def _copy(x: Array) -> Array:
     out = pool.empty(x.shape, x.dtype)
     np.copyto(out, x)
     return out
@@ -174,7 +174,7 @@ DIV = elementwise("div", np.divide, (lambda t, y, a, b: t / b, lambda t, y, a, b
                   doc="a / b")  # fmt: skip
 
 
-def _scaled(input: Any, other: Any, alpha: Any) -> Any:
+def _scaled(input: object, other: Any, alpha: Any) -> Any:
     """``alpha * other`` in the element type of the sum, which ``alpha`` does not change."""
     if type(alpha) in NUMBERS and alpha == 1:
         return other
@@ -190,7 +190,7 @@ def _scaled(input: Any, other: Any, alpha: Any) -> Any:
     return other * alpha
 
 
-def _category(operand: Any) -> int:
+def _category(operand: object) -> int:
     if isinstance(operand, Tensor):
         return operand.dtype.category
     if isinstance(operand, (bool, np.bool_)):
@@ -248,7 +248,7 @@ mul = expose_op(MUL, ("mul", "multiply"), inplace=True, params=("input", "other"
 
 
 @expose("divide", inplace=True)
-def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+def div(input: Any, other: object, *, rounding_mode: str | None = None) -> Tensor:
     """``input / other``; rounded towards zero with ``"trunc"``, downwards with ``"floor"``."""
     if rounding_mode is None:
         return bind(DIV, input, other)  # type: ignore[no-any-return]
@@ -265,10 +265,10 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
 true_divide = expose_op(DIV, ("true_divide",), inplace=True, params=("input", "other"))
 
 
-def _no_zero_divisor(function: Callable[..., Any]) -> Callable[..., Any]:
+def _no_zero_divisor(function: Callable[..., object]) -> Callable[..., Any]:
     """Integers have no infinity, so their division by zero is an error."""
 
-    def checked(a: Any, b: Any, **out: Any) -> Any:
+    def checked(a: Array, b: Array, **out: object) -> Any:
         integral = np.asarray(b).dtype.kind in "iu" and np.asarray(a).dtype.kind in "iu"
         if integral and not np.all(b):
             raise RuntimeError("ZeroDivisionError: integer division or modulo by zero")
@@ -428,7 +428,7 @@ def pow(input: Any, exponent: Any) -> Tensor:
 
 
 @expose(inplace=True)
-def float_power(input: Any, exponent: Any) -> Tensor:
+def float_power(input: object, exponent: object) -> Tensor:
     """``pow`` in double precision."""
     kinds = [a._type if isinstance(a, Tensor) else a.__class__ for a in (input, exponent)]
     found = result_dtype(kinds)
@@ -485,7 +485,7 @@ log1p = unary("log1p", blocked.log1p, lambda t, y, x: t / (x + 1),
 RECIPROCAL, EXP = row_of(reciprocal), row_of(exp)
 
 
-def _sigmoid_eval(x: Any) -> Any:
+def _sigmoid_eval(x: Array) -> Array:
     total = np.exp(np.negative(x))
     total += 1
     return np.reciprocal(total, out=total)
@@ -584,7 +584,7 @@ WHERE = linear("where", blocked.where, _where_type, _where_transpose,
 WHERE.selects = True
 
 
-def fitting(number: Any, beside: Any) -> Any:
+def fitting(number: object, beside: object) -> Any:
     """A number that does not fit the integers it stands beside would wrap around: refused."""
     if number.__class__ is not int or not isinstance(beside, Tensor):
         return number
@@ -596,7 +596,7 @@ def fitting(number: Any, beside: Any) -> Any:
 @overload
 def where(condition: Tensor) -> tuple[Tensor, ...]: ...
 @overload
-def where(condition: Tensor, input: Any, other: Any) -> Tensor: ...
+def where(condition: Tensor, input: object, other: object) -> Tensor: ...
 @late_bound
 @expose(method=False)
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:

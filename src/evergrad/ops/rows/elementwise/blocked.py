@@ -20,13 +20,13 @@ _PIECE = 1 << 14
 _VANISHING = np.float32(1e-9)
 
 
-def in_pieces(function: Callable[..., Any]) -> Callable[..., Any]:
+def in_pieces(function: Callable[..., object]) -> Callable[..., Any]:
     """An elementwise function of arrays (and numbers), a few thousand elements at a time.
 
     The function is given contiguous arrays of one dimension, and numbers as they are.
     """
 
-    def run(*operands: Any, out: Any = None) -> Any:
+    def run(*operands: Any, out: Array | None = None) -> Array:
         first = operands[0]
         shape = first.shape if len(operands) == 1 else np.broadcast(*operands).shape
         if out is None:
@@ -45,7 +45,7 @@ def in_pieces(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _flattened(operand: Any, shape: tuple[int, ...]) -> Any:
+def _flattened(operand: object, shape: tuple[int, ...]) -> Any:
     """An array as one contiguous line; a number, also as an array of rank 0, as it is."""
     if not isinstance(operand, np.ndarray):
         return operand
@@ -56,7 +56,7 @@ def _flattened(operand: Any, shape: tuple[int, ...]) -> Any:
     return np.ascontiguousarray(operand).reshape(-1)
 
 
-def _log1p_of_finite(x: Array) -> Any:
+def _log1p_of_finite(x: Array) -> Array:
     """``log(1 + x)`` of float32: the rounding of ``1 + x`` is undone by a quotient."""
     up = 1 + x
     rounded = up - 1
@@ -65,7 +65,7 @@ def _log1p_of_finite(x: Array) -> Any:
     return pick(rounded == 0, x, exact)
 
 
-def log1p_single(x: Array) -> Any:
+def log1p_single(x: Array) -> Array:
     """``log(1 + x)`` of float32."""
     return pick(np.isposinf(x), x, _log1p_of_finite(x))
 
@@ -89,14 +89,14 @@ def log1p_complex(z: Array, out: Any = None) -> Any:
     return result
 
 
-def _exact_sum(a: Any, b: Any) -> tuple[Any, Any]:
+def _exact_sum(a: Array, b: Array) -> tuple[Any, Any]:
     """A sum, and what its rounding lost (Knuth)."""
     total = a + b
     added = total - a
     return total, (a - (total - added)) + (b - added)
 
 
-def _exact_square(x: Any) -> tuple[Any, Any]:
+def _exact_square(x: Array) -> tuple[Any, Any]:
     """A square of float64, and what its rounding lost (Dekker)."""
     split = 134217729.0 * x
     high = split - (split - x)
@@ -105,7 +105,7 @@ def _exact_square(x: Any) -> tuple[Any, Any]:
     return square, ((high * high - square) + 2 * high * low) + low * low
 
 
-def expm1_single(x: Array) -> Any:
+def expm1_single(x: Array) -> Array:
     """``exp(x) - 1`` of float32: the rounding of ``exp(x)`` is undone by a quotient."""
     up = np.exp(x)
     rounded = up - 1
@@ -123,16 +123,18 @@ def expm1_of_negative(x: Array) -> Any:
     return (half + half) / (1 - half)
 
 
-def _by_precision(single: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+def _by_precision(
+    single: Callable[..., object], plain: Callable[..., object]
+) -> Callable[..., Any]:
     pieces = in_pieces(single)
 
-    def run(x: Any, **out: Any) -> Any:
+    def run(x: Array, **out: object) -> Any:
         return pieces(x, **out) if x.dtype == np.float32 else plain(x, **out)
 
     return run
 
 
-def log1p(x: Any, **out: Any) -> Any:
+def log1p(x: Array, **out: object) -> Any:
     """``log(1 + x)`` of real and complex numbers."""
     return log1p_complex(x, **out) if x.dtype.kind == "c" else _log1p_real(x, **out)
 
@@ -141,7 +143,7 @@ expm1: Callable[..., Any] = _by_precision(expm1_single, np.expm1)
 _log1p_real = _by_precision(log1p_single, np.log1p)
 
 
-def softplus_of_negative(x: Array) -> Any:
+def softplus_of_negative(x: Array) -> Array:
     """``log(1 + exp(-|x|))``, between 0 and log 2."""
     small = np.abs(x)
     np.negative(small, out=small)
@@ -149,7 +151,7 @@ def softplus_of_negative(x: Array) -> Any:
     return _log1p_of_finite(small) if x.dtype == np.float32 else np.log1p(small, out=small)
 
 
-def positive_part(x: Array) -> Any:
+def positive_part(x: Array) -> Array:
     """``max(x, 0)``: twice as fast with an array of zeros as with the number."""
     return np.maximum(x, np.zeros_like(x))
 
@@ -206,7 +208,7 @@ def _plain(condition: Any, sides: list[Any], kind: Any) -> bool:
     )
 
 
-def _as_bits(side: Any, kind: Any, bits: Any) -> Any:
+def _as_bits(side: Any, kind: Any, bits: object) -> Any:
     array = np.asarray(side, kind)
     return array.view(bits) if not array.ndim else array.reshape(-1).view(bits)
 
@@ -225,7 +227,7 @@ def _choose(flags: Array, a: Array, b: Array, out: Array) -> None:
     np.bitwise_xor(out, b, out=out)
 
 
-def pick(condition: Array, a: Array, b: Array) -> Any:
+def pick(condition: Array, a: Array, b: Array) -> Array:
     """``where`` for contiguous arrays of one shape and floating-point type; ``b`` is used up."""
     bits: Any = _BITS[b.itemsize]
     mask = np.negative(condition.view(np.int8)).astype(bits)

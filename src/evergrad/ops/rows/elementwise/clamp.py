@@ -5,8 +5,6 @@ At the edges: the slope is 1 on a bound.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from evergrad.core.bind import bind
@@ -18,7 +16,7 @@ from evergrad.ops.surface.public import expose
 
 
 @expose("clip", inplace=True)
-def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+def clamp(input: Tensor, min: object = None, max: object = None) -> Tensor:
     """Held between ``min`` and ``max``; the slope is 1 inside and on the bounds, else 0."""
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
@@ -52,12 +50,12 @@ CLAMP = elementwise(
 
 
 @expose(inplace=True)
-def clamp_min(input: Tensor, min: Any) -> Tensor:
+def clamp_min(input: Tensor, min: object) -> Tensor:
     """Held above ``min``; the slope is 1 there and on the bound, else 0."""
     return bind(CLAMP_MIN, input, fitting(min, input))  # type: ignore[no-any-return]
 
 
 @expose(inplace=True)
-def clamp_max(input: Tensor, max: Any) -> Tensor:
+def clamp_max(input: Tensor, max: object) -> Tensor:
     """Held below ``max``; the slope is 1 there and on the bound, else 0."""
     return bind(CLAMP_MAX, input, fitting(max, input))  # type: ignore[no-any-return]

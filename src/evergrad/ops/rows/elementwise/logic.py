@@ -58,12 +58,12 @@ def relation(
 _BFLOAT16 = dtypes.bfloat16.np
 
 
-def _comparing(function: Callable[..., Any]) -> Callable[..., Any]:
+def _comparing(function: Callable[..., object]) -> Callable[..., Any]:
     """A number takes the type of the tensor it is compared with.
 
     NumPy sees to that, except for bfloat16, which it does not know."""
 
-    def compare(a: Any, b: Any, **out: Any) -> Any:
+    def compare(a: object, b: Any, **out: object) -> Any:
         if type(b) in NUMBERS:
             if getattr(a, "dtype", None) == _BFLOAT16:
                 b = _BFLOAT16.type(b)
@@ -125,7 +125,7 @@ logical_not: Any = question("logical_not", np.logical_not, inplace=True,
 
 def _bitwise(
     name: str,
-    function: Callable[..., Any],
+    function: Callable[..., object],
     accepts: Callable[[dtype], bool],
     emit: Emit,
     doc: str,
@@ -290,7 +290,7 @@ ISIN = opaque(
 
 @expose(method=False, keywords={"element": "elements", "test_element": "test_elements"})
 def isin(
-    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+    elements: object, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
 ) -> Tensor:
     """Whether each element occurs among ``test_elements``."""
     if not isinstance(elements, Tensor) and not isinstance(test_elements, Tensor):

@@ -16,7 +16,7 @@ from evergrad.core.families import batch_elementwise, elementwise, meet, not_com
 from evergrad.core.namespace import late_bound
 from evergrad.core.row_facts import AutocastPolicy, Builder, Value, cheap, lowered
 from evergrad.core.shapes import tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.elementwise.basic import CLONE, ZERO_SLOPE, unary, where, zeros_where
 from evergrad.ops.rows.movement.complex_parts import real
 from evergrad.ops.surface.public import expose, expose_op
@@ -66,7 +66,7 @@ def abs(input: Tensor) -> Tensor:
     return bind(ABS_REAL, input)  # type: ignore[no-any-return]
 
 
-def _sign_eval(x: Any) -> Any:
+def _sign_eval(x: Array) -> Any:
     """NaN has no sign either: 0."""
     return x.copy() if x.dtype.kind == "b" else np.subtract((x > 0).astype(x.dtype), x < 0)
 
@@ -80,7 +80,7 @@ sign = unary("sign", _sign_eval, ZERO_SLOPE, promote=meet, accepts=not_complex, 
              emit=cheap(_emit_sign), eager_loop=True, doc="-1, 0 or 1.")  # fmt: skip
 
 
-def _sgn_eval(z: Any) -> Any:
+def _sgn_eval(z: Array) -> Any:
     if z.dtype.kind != "c":
         return _sign_eval(z)
     size = np.absolute(z)

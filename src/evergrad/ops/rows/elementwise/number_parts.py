@@ -62,7 +62,7 @@ def _is_float(found: dtype) -> bool:
     return found.is_floating_point
 
 
-def _mantissa_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
+def _mantissa_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
     return t * exp2(-cast(bind(EXPONENT, x), x.dtype))
 
 

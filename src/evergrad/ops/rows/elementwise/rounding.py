@@ -15,7 +15,7 @@ from evergrad.ops.rows.elementwise.basic import ZERO_SLOPE, unary
 from evergrad.ops.surface.public import expose
 
 
-def _rounding(function: Callable[..., Any]) -> Callable[..., Any]:
+def _rounding(function: Callable[..., object]) -> Callable[..., Any]:
     return lambda x, **out: function(x, **out) if x.dtype.kind in "fV" else np.positive(x, **out)
 
 

@@ -29,7 +29,7 @@ def writing(prepare: Callable[..., Write]) -> Callable[..., Tensor]:
     name = prepare.__name__
 
     @functools.wraps(prepare)
-    def function(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def function(input: Tensor, *args: object, **kwargs: object) -> Tensor:
         op, operands, attrs = prepare(input, *args, **kwargs)
         written: Tensor = bind(op, *operands, **attrs)
         same = written._type.shape == input._type.shape
@@ -80,7 +80,7 @@ def at_least_1d(x: Tensor) -> Tensor:
     return x if x.ndim else reshape(x, (1,))
 
 
-def require_index(name: str, index: Any, *, int32: bool = True, vector: bool = True) -> Tensor:
+def require_index(name: str, index: Tensor, *, int32: bool = True, vector: bool = True) -> Tensor:
     if not isinstance(index, Tensor):
         raise TypeError(f"{name}(): argument 'index' must be Tensor, not {type(index).__name__}")
     is_index = index.dtype is dtypes.int64 or (int32 and index.dtype is dtypes.int32)
@@ -97,7 +97,7 @@ def require_index(name: str, index: Any, *, int32: bool = True, vector: bool = T
     return at_least_1d(index) if vector else index
 
 
-def require_dtype(name: str, input: Tensor, source: Any) -> None:
+def require_dtype(name: str, input: Tensor, source: Tensor) -> None:
     if not isinstance(source, Tensor):
         raise TypeError(f"{name}(): the source must be Tensor, not {type(source).__name__}")
     if source.dtype is not input.dtype:
@@ -107,7 +107,7 @@ def require_dtype(name: str, input: Tensor, source: Any) -> None:
         )
 
 
-def fill_value(name: str, input: Tensor, value: Any) -> Any:
+def fill_value(name: str, input: Tensor, value: object) -> Any:
     if not isinstance(value, Tensor):
         return number_as(value, input.dtype)
     if value.ndim:

@@ -106,7 +106,9 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 @late_bound
 @writing
-def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Write:
+def index_add(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: object = 1
+) -> Write:
     """``alpha * source`` added, slice by slice, to the slices with the given numbers."""
     index = require_index("index_add_", index)
     if not (type(alpha) in NUMBERS and alpha == 1):
@@ -123,7 +125,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Write:
 
 
 @writing
-def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Write:
+def index_fill(input: Tensor, dim: int, index: Tensor, value: object) -> Write:
     """The slices with the given numbers filled with one number."""
     index = require_index("index_fill_", index, int32=False)
     value = fill_value("index_fill_", input, value)
@@ -311,7 +313,7 @@ def shape_at(input: Tensor, places: Sequence[Tensor], start: int) -> Shape:
 
 
 def write_at(
-    input: Tensor, places: Sequence[Tensor], values: Any, start: int, *, accumulate: bool = False
+    input: Tensor, places: Sequence[Tensor], values: object, start: int, *, accumulate: bool = False
 ) -> Write:
     """The write of a number or of broadcast values at index tensors."""
     attrs = {"start": start, "wrap": True}

@@ -150,14 +150,14 @@ class _Reader:
         return x
 
 
-def _dims_taken(item: Any) -> int:
+def _dims_taken(item: object) -> int:
     """How many dimensions of the tensor an item of an index covers."""
     if isinstance(item, Tensor) and is_mask(item):
         return item.ndim
     return 0 if item is None or item is Ellipsis or item.__class__ is bool else 1
 
 
-def _as_index(item: Any) -> Tensor | int:
+def _as_index(item: object) -> Tensor | int:
     """An item of an index as a number, an index tensor or a mask."""
     if isinstance(item, Tensor):
         index = item
@@ -187,7 +187,7 @@ def _list_as_index(item: Any) -> Tensor:
     return from_array(array)
 
 
-def _items(index: Any) -> Sequence[Any]:
+def _items(index: object) -> Sequence[Any]:
     """An index as a sequence of items; a list of more than numbers is one, as in PyTorch."""
     if index.__class__ is tuple:
         return index
@@ -198,7 +198,7 @@ def _items(index: Any) -> Sequence[Any]:
     return (index,)
 
 
-def _read(x: Tensor, index: Any) -> _Reader:
+def _read(x: Tensor, index: object) -> _Reader:
     shape = x._type.shape
     if not shape and isinstance(index, (int, np.integer)) and not isinstance(index, bool):
         raise IndexError(
@@ -229,7 +229,7 @@ def _grouped(view: Tensor, picks: Sequence[tuple[int, Tensor]]) -> tuple[Tensor,
     return view, places, start
 
 
-def _plain_slices(index: Any, shape: Shape) -> tuple[Any, ...] | None:
+def _plain_slices(index: object, shape: Shape) -> tuple[Any, ...] | None:
     """The slices of an index of numbers and slices alone, the common case; else ``None``."""
     items = index if index.__class__ is tuple else (index,)
     if len(items) > len(shape):
@@ -245,7 +245,7 @@ def _plain_slices(index: Any, shape: Shape) -> tuple[Any, ...] | None:
     return tuple(slices)
 
 
-def getitem(self: Tensor, index: Any) -> Tensor:
+def getitem(self: Tensor, index: object) -> Tensor:
     """The part of a tensor that an index names: a view for slices, a copy for index tensors."""
     slices = _plain_slices(index, self._type.shape)
     if slices is not None:
@@ -266,7 +266,7 @@ def getitem(self: Tensor, index: Any) -> Tensor:
 # -- assignment ---------------------------------------------------------------------------------
 
 
-def setitem(self: Tensor, index: Any, value: Any) -> None:
+def setitem(self: Tensor, index: object, value: object) -> None:
     """Write to the part of a tensor that an index names."""
     if not isinstance(value, Tensor):
         value = _as_number(self, value)
@@ -301,7 +301,7 @@ def _as_number(target: Tensor, value: Any) -> Any:
     )
 
 
-def _is_one(value: Any) -> bool:
+def _is_one(value: object) -> bool:
     return not isinstance(value, Tensor) or value._type.numel == 1
 
 
@@ -337,7 +337,7 @@ def _same_elements(view: Tensor, value: Tensor) -> bool:
     return a.strides == b.strides and places[0] == places[1]
 
 
-def _write_mask(view: Tensor, pick: tuple[int, Tensor], value: Any) -> None:
+def _write_mask(view: Tensor, pick: tuple[int, Tensor], value: object) -> None:
     """One number under a mask: no need to know how often it holds."""
     dim, mask = pick
     behind = view.ndim - dim - mask.ndim
@@ -347,7 +347,7 @@ def _write_mask(view: Tensor, pick: tuple[int, Tensor], value: Any) -> None:
     assign(view, bind(WHERE, mask, value, view))
 
 
-def _write_traced_mask(view: Tensor, pick: tuple[int, Tensor], value: Any) -> None:
+def _write_traced_mask(view: Tensor, pick: tuple[int, Tensor], value: object) -> None:
     """Values under a mask that cannot be read: each element looks up its own."""
     dim, mask = pick[0], cast(pick[1], dtypes.bool_)
     if isinstance(value, Tensor):
@@ -371,7 +371,7 @@ def _iterate(self: Tensor) -> Iterator[Tensor]:
     return iter(parts)
 
 
-def _contains(self: Tensor, element: Any) -> bool:
+def _contains(self: Tensor, element: object) -> bool:
     if not isinstance(element, (Tensor, np.generic, *NUMBERS)):
         raise RuntimeError(
             "Tensor.__contains__ only supports Tensor or scalar, but you passed in a "

@@ -34,7 +34,7 @@ from evergrad.core.shapes import (
     broadcast_shapes,
     tensor_type,
 )
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import arange, ones, zeros_like
 from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.movement.views import expand, movedim, reshape, sum_to_type, to_front
@@ -58,7 +58,7 @@ _PIECE = 65536
 Refusal = Callable[[str], Exception]
 
 
-def in_bounds(index: Any, extent: int, dim: int, wrap: bool, error: Refusal) -> Any:
+def in_bounds(index: Array, extent: int, dim: int, wrap: bool, error: Refusal) -> Array:
     """The index counted from the front; ``wrap`` lets negative ones count from the end."""
     if not index.size:
         return index
@@ -80,7 +80,7 @@ def _all_in_bounds(
     )
 
 
-def start_from(x: Any, out: Any) -> Any:
+def start_from(x: Array, out: Array | None) -> Array:
     """A copy of ``x`` to write to: ``out`` where it is given, which may be ``x`` itself."""
     if out is None:
         return x.copy()
@@ -164,14 +164,14 @@ def _index_sum_type(g: TensorType, *indices: TensorType, start: int, extents: Sh
     return tensor_type((*g.shape[:start], *extents, *g.shape[start + rank :]), g.dtype)
 
 
-def _index_sum_eval(g: Any, *indices: Any, start: int, extents: Shape) -> Any:
+def _index_sum_eval(g: Array, *indices: Any, start: int, extents: Shape) -> Array:
     rank = max(i.ndim for i in indices)
     out = np.zeros((*g.shape[:start], *extents, *g.shape[start + rank :]), g.dtype)
     _add_at(out, g, indices, start, wrap=True)
     return out
 
 
-def _add_at(out: Any, source: Any, indices: Sequence[Any], start: int, wrap: bool) -> None:
+def _add_at(out: Array, source: Array, indices: Sequence[object], start: int, wrap: bool) -> None:
     """Add the source at the indices; where they repeat, one after the other."""
     if not source.size or not out.size:
         return
@@ -214,7 +214,7 @@ def _add_rows(target: Any, source: Any, rows: Any) -> bool:
     return True
 
 
-def _add_elements(target: Any, source: Any, rows: Any) -> None:
+def _add_elements(target: Array, source: Array, rows: Array) -> None:
     """Add single elements, which NumPy has a fast loop for; in pieces, as each needs a number."""
     width = target.shape[1]
     within = np.arange(width)
@@ -279,8 +279,8 @@ def _one_dtype(types: Sequence[Any]) -> tuple[dtype, ...]:
 
 
 def _index_add_eval(
-    x: Any, source: Any, *indices: Any, start: int, wrap: bool, out: Any = None
-) -> Any:
+    x: Array, source: Array, *indices: object, start: int, wrap: bool, out: Array | None = None
+) -> Array:
     out = start_from(x, out)
     _add_at(out, source, indices, start, wrap)
     return out
@@ -347,7 +347,7 @@ def _index_copy_refuses(text: str) -> IndexError:
 def _index_copy_transpose(
     g: Tensor, x: Tensor, source: Tensor, *indices: Tensor, start: int, wrap: bool
 ) -> Any:
-    def written(target: Tensor, value: Any) -> Tensor:
+    def written(target: Tensor, value: object) -> Tensor:
         return bind(INDEX_COPY, target, value, *indices, start=start, wrap=True)  # type: ignore[no-any-return]
 
     if source.ndim:
@@ -424,7 +424,7 @@ def _indexed_back(x: Tensor, start: int, count: int) -> Tensor:
 # -- embedding ----------------------------------------------------------------------------------
 
 
-def _embedding_eval(weight: Any, index: Any, *, padding_idx: int, by_frequency: bool) -> Any:
+def _embedding_eval(weight: Array, index: Array, *, padding_idx: int, by_frequency: bool) -> Any:
     return _index_eval(weight, index, start=0, wrap=False)
 
 

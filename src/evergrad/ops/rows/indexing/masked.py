@@ -31,7 +31,7 @@ from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
 
 
-def _require_mask(name: str, mask: Any) -> None:
+def _require_mask(name: str, mask: Tensor) -> None:
     if not isinstance(mask, Tensor):
         raise TypeError(f"{name}(): argument 'mask' must be Tensor, not {type(mask).__name__}")
     if mask.dtype is not dtypes.bool_:
@@ -46,7 +46,7 @@ def _places(mask: Tensor) -> Tensor:
 
 
 @expose(inplace=True, out=False)
-def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+def masked_fill(input: Tensor, mask: Tensor, value: object) -> Tensor:
     """A number, or a 0-d tensor, where the mask holds."""
     _require_mask("masked_fill_", mask)
     value = fill_value("masked_fill_", input, value)

@@ -30,7 +30,7 @@ from evergrad.core.shapes import (
     normalize_dim,
     tensor_type,
 )
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.errors import ShapeError
 from evergrad.ops.rows.creation.constants import ones_like
 from evergrad.ops.rows.elementwise.basic import where
@@ -70,7 +70,7 @@ def _offsets(shape: Shape, counts: Shape, dim: int) -> tuple[Any, int]:
     return total, strides[dim]
 
 
-def _grid(index: Any, dim: int) -> tuple[Any, ...]:
+def _grid(index: Array, dim: int) -> tuple[Any, ...]:
     """Index arrays for every dimension, for memory that is not contiguous."""
     rank = index.ndim
     return tuple(
@@ -81,7 +81,7 @@ def _grid(index: Any, dim: int) -> tuple[Any, ...]:
     )
 
 
-def _flat_places(shape: Shape, index: Any, dim: int) -> Any:
+def _flat_places(shape: Shape, index: Array, dim: int) -> Any:
     offsets, step = _offsets(shape, index.shape, dim)
     return index.astype(np.intp, copy=False) * step + offsets
 
@@ -89,7 +89,7 @@ def _flat_places(shape: Shape, index: Any, dim: int) -> Any:
 # -- reading and writing ------------------------------------------------------------------------
 
 
-def _gather_eval(x: Any, index: Any, *, dim: int) -> Any:
+def _gather_eval(x: Array, index: Array, *, dim: int) -> Any:
     found = lanes.gather(x, index, dim)
     if found is not None:
         return found
@@ -123,7 +123,7 @@ GATHER: Op = linear(
 )  # fmt: skip
 
 
-def _scatter_sum_eval(g: Any, index: Any, *, dim: int, shape: Shape) -> Any:
+def _scatter_sum_eval(g: Array, index: Array, *, dim: int, shape: Shape) -> Array:
     out = np.zeros(shape, g.dtype)
     if lanes.scatter_add(out, index, g, dim):
         return out
@@ -159,7 +159,9 @@ def _scatter_types(types: Sequence[Any]) -> tuple[dtype, ...]:
     return target, types[1].dtype, target
 
 
-def _scatter_add_eval(x: Any, index: Any, source: Any, *, dim: int, out: Any = None) -> Any:
+def _scatter_add_eval(
+    x: Array, index: Array, source: object, *, dim: int, out: Array | None = None
+) -> Array:
     out = start_from(x, out)
     _at_places(np.add, out, index, source, dim)
     return out
@@ -177,7 +179,9 @@ SCATTER_ADD = linear(
 )  # fmt: skip
 
 
-def _scatter_eval(x: Any, index: Any, source: Any, *, dim: int, out: Any = None) -> Any:
+def _scatter_eval(
+    x: Array, index: Array, source: object, *, dim: int, out: Array | None = None
+) -> Array:
     in_bounds(index, x.shape[dim], dim, False, RuntimeError)
     out = start_from(x, out)
     if out.flags.c_contiguous:
@@ -209,8 +213,8 @@ _FOLDS = {"prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
 
 
 def _scatter_reduce_eval(
-    x: Any, index: Any, source: Any, *, dim: int, reduce: str, include_self: bool
-) -> Any:
+    x: Array, index: Array, source: object, *, dim: int, reduce: str, include_self: bool
+) -> Array:
     out = x.copy()
     if not include_self:
         out = _scatter_eval(out, index, neutral(reduce, x.dtype), dim=dim, out=out)
@@ -334,7 +338,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     return found if found._type.shape == shape else reshape(found, shape)
 
 
-def _scatter_write(op: Op, input: Tensor, dim: int, index: Tensor, source: Any) -> Write:
+def _scatter_write(op: Op, input: Tensor, dim: int, index: Tensor, source: object) -> Write:
     """A write of numbers, or of the part of ``source`` that the index covers."""
     index = require_index("scatter", index, vector=False)
     dim = normalize_dim(dim, input.ndim)
@@ -359,7 +363,7 @@ def _scatter_write(op: Op, input: Tensor, dim: int, index: Tensor, source: Any) 
 
 @writing
 def scatter(
-    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None,
+    input: Tensor, dim: int, index: Tensor, src: object = None, *, value: object = None,
     reduce: str | None = None,
 ) -> Write:  # fmt: skip
     """``src``, or one number, written (or added, or multiplied in) at places of a dimension."""
@@ -404,7 +408,7 @@ def scatter_reduce(
 
 
 def _scatter_sum(
-    target: Tensor, index: Tensor, src: Any, attrs: dict[str, Any], include_self: bool
+    target: Tensor, index: Tensor, src: object, attrs: dict[str, object], include_self: bool
 ) -> Tensor:
     if not include_self:
         target = bind(SCATTER, target, index, 0, **attrs)
@@ -412,7 +416,7 @@ def _scatter_sum(
 
 
 def _scatter_count(
-    target: Tensor, index: Tensor, attrs: dict[str, Any], include_self: bool
+    target: Tensor, index: Tensor, attrs: dict[str, object], include_self: bool
 ) -> Tensor:
     """How many numbers met at each place; where nothing was written, the one that was there."""
     count = _scatter_sum(ones_like(target), index, 1, attrs, include_self)

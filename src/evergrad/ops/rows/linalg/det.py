@@ -17,7 +17,7 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.families import opaque
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import zeros_like
 from evergrad.ops.rows.elementwise.basic import log, where
 from evergrad.ops.rows.elementwise.magnitude import conj
@@ -61,7 +61,7 @@ def _products_of_others(s: Any) -> Any:
     return before * after
 
 
-def _cofactor_eval(a: Any) -> Any:
+def _cofactor_eval(a: Array) -> Any:
     """By inverse and determinant of the same factors, in whose product the errors of a small pivot
     cancel; by singular values where a pivot is zero."""
     if not np.isfinite(a).all():
@@ -117,7 +117,7 @@ def _slogdet_vjp(g: Sequence[Tensor], out: Sequence[Tensor], a: Tensor) -> Tenso
     return _spread_over_matrix(weight) * adjoint(bind(INV, a, check=False)[0])
 
 
-def _slogdet_jvp(tangents: Any, out: Sequence[Tensor], a: Tensor) -> Any:
+def _slogdet_jvp(tangents: Any, out: Sequence[Tensor], a: Tensor) -> tuple[Tensor, Tensor]:
     inverse_turned = transpose(bind(INV, a, check=False)[0], -2, -1)
     change = total(inverse_turned * tangents[0], (-2, -1))
     if not a.dtype.is_complex:

@@ -18,7 +18,7 @@ from evergrad.core.families import opaque
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import eye, zeros
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.linalg import kernels
@@ -64,7 +64,7 @@ def _mirrored(x: Tensor) -> Tensor:
 # -- Cholesky -----------------------------------------------------------------------------------
 
 
-def _cholesky_eval(a: Any, *, is_upper: bool, check: bool) -> Any:
+def _cholesky_eval(a: Array, *, is_upper: bool, check: bool) -> tuple[Array, Array]:
     factor, info = kernels.cholesky(a, upper=is_upper)
     if check and info.any():
         text = (
@@ -171,7 +171,7 @@ def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor
     return substitute(second, substitute(first, input, is_upper=False), is_upper=True)
 
 
-def _inverse_eval(factor: Any) -> Any:
+def _inverse_eval(factor: Array) -> Array:
     found, info = kernels.cholesky_inverse(factor)
     if info.any():
         text = (
@@ -354,7 +354,9 @@ def _reflection_vectors(x: Tensor, count: int) -> Tensor:
     return tril(first, -1) + eye(*first._type.shape[-2:], dtype=x.dtype)
 
 
-def _reflection_cotangents(g: Tensor, x: Tensor, tau: Tensor, c: Tensor, of_adjoint: bool) -> Any:
+def _reflection_cotangents(
+    g: Tensor, x: Tensor, tau: Tensor, c: Tensor, of_adjoint: bool
+) -> tuple[Tensor, Tensor]:
     """Those of vectors and factors, from that of ``Q c`` (or ``Q^H c``), by the compact form
     ``Q = I - V T V^H`` with ``T = (I + D S)^-1 D``, ``D = diag(tau)``, ``S = triu(V^H V, 1)``."""
     v = _reflection_vectors(x, tau._type.shape[-2])
@@ -386,7 +388,7 @@ def _for_stored(for_v: Tensor, x: Tensor) -> Tensor:
     return sum_to_type(below, x._type)
 
 
-def _product_vjp(g: Tensor, q: Tensor, x: Tensor, tau: Tensor) -> Any:
+def _product_vjp(g: Tensor, q: Tensor, x: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
     identity = eye(*x._type.shape[-2:], dtype=x.dtype)
     for_v, for_tau = _reflection_cotangents(g, x, tau, identity, of_adjoint=False)
     return _for_stored(for_v, x), sum_to_type(for_tau, tau._type)
@@ -402,7 +404,9 @@ HOUSEHOLDER_PRODUCT = opaque(
 )  # fmt: skip
 
 
-def _ormqr_vjp(g: Tensor, out: Tensor, x: Tensor, tau: Tensor, c: Tensor, *, adjoint: bool) -> Any:
+def _ormqr_vjp(
+    g: Tensor, out: Tensor, x: Tensor, tau: Tensor, c: Tensor, *, adjoint: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     for_v, for_tau = _reflection_cotangents(g, x, tau, c, of_adjoint=adjoint)
     for_c = bind(ORMQR, x, tau, g, adjoint=not adjoint)
     return _for_stored(for_v, x), sum_to_type(for_tau, tau._type), sum_to_type(for_c, c._type)

@@ -17,7 +17,7 @@ from evergrad.core.bind import bind
 from evergrad.core.families import opaque
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.linalg import kernels
 from evergrad.ops.rows.linalg.base import BY_LAPACK, LINALG, check_square, complain
@@ -28,7 +28,7 @@ from evergrad.ops.surface.public import expose
 # -- factoring ----------------------------------------------------------------------------------
 
 
-def _factor_eval(a: Any, *, hermitian: bool, check: bool) -> tuple[Any, Any, Any]:
+def _factor_eval(a: Array, *, hermitian: bool, check: bool) -> tuple[Any, Any, Any]:
     factors, pivots, info = kernels.ldl_factor(a, hermitian=hermitian)
     if check and info.any():
         raise complain("torch.linalg.ldl_factor", info, "D[{0},{0}] is zero: A is singular.")
@@ -74,7 +74,7 @@ def _solve_vjp(
     return None, None, sum_to_type(solved, b._type)
 
 
-def _name_rows(pivots: Any) -> bool:
+def _name_rows(pivots: Array) -> bool:
     """Whether all pivots are rows, from 1 on, and negative ones come in pairs: blocks of D."""
     order = pivots.shape[-1]
     if pivots.size and (pivots.min() < -order or pivots.max() > order or not pivots.all()):
@@ -88,7 +88,7 @@ def _name_rows(pivots: Any) -> bool:
     return not inside.any()
 
 
-def _solve_eval(factors: Any, pivots: Any, b: Any, *, hermitian: bool) -> Any:
+def _solve_eval(factors: Array, pivots: Array, b: Array, *, hermitian: bool) -> Array:
     if not _name_rows(pivots):  # they may be the user's, and LAPACK reads the rows they name
         raise RuntimeError(
             f"torch.linalg.ldl_solve: pivots must be between 1 and {factors.shape[-1]} in "

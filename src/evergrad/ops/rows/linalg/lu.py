@@ -5,7 +5,7 @@ The exchanges are taken as fixed when differentiating, as they are everywhere bu
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad import return_types
 from evergrad.core import dtypes
@@ -15,7 +15,7 @@ from evergrad.core.families import linear, opaque
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import eye, zeros
 from evergrad.ops.rows.linalg import kernels
 from evergrad.ops.rows.linalg.base import (
@@ -36,6 +36,9 @@ from evergrad.ops.rows.movement.slices import narrow
 from evergrad.ops.rows.movement.views import sum_to_type, unsqueeze
 from evergrad.ops.surface.public import expose
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
+
 
 def _lu_type(a: TensorType, *, check: bool) -> tuple[TensorType, TensorType, TensorType]:
     *batch, rows, columns = a.shape
@@ -43,7 +46,7 @@ def _lu_type(a: TensorType, *, check: bool) -> tuple[TensorType, TensorType, Ten
     return a, exchanges, tensor_type(tuple(batch), dtypes.int32)
 
 
-def _lu_eval(a: Any, *, check: bool) -> tuple[Any, Any, Any]:
+def _lu_eval(a: Array, *, check: bool) -> tuple[Any, Any, Any]:
     packed, pivots, info = kernels.lu_factor(a)
     if check and info.any():
         text = (
@@ -85,7 +88,7 @@ LU_FACTOR = opaque(
 )  # fmt: skip
 
 
-def _order_eval(pivots: Any, *, rows: int) -> Any:
+def _order_eval(pivots: Array, *, rows: int) -> Array:
     """Pivots may be the user's, and LAPACK exchanges whatever rows they name."""
     count = pivots.shape[-1]
     if count > rows or (pivots.size and (pivots.min() < 1 or pivots.max() > rows)):
@@ -134,7 +137,7 @@ def _unpack_factors(packed: Tensor) -> tuple[Tensor, Tensor]:
     return below + eye(rows, count, dtype=packed.dtype), triu(narrow(packed, -2, 0, count))
 
 
-def _permutation(pivots: Tensor, rows: int, dtype: Any) -> Tensor:
+def _permutation(pivots: Tensor, rows: int, dtype: DtypeLike) -> Tensor:
     """The matrix P of ``A = P L U``."""
     return permuted_rows(eye(rows, dtype=dtype), _order(pivots, rows), inverse=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
@@ -48,10 +48,13 @@ from evergrad.ops.rows.reduce.extrema import amax, amin
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
+
 # -- norms --------------------------------------------------------------------------------------
 
 
-def _in_dtype(x: Tensor, dtype: Any) -> Tensor:
+def _in_dtype(x: Tensor, dtype: DtypeLike) -> Tensor:
     return x if dtype is None else cast(x, as_dtype(dtype))
 
 
@@ -67,8 +70,8 @@ def vector_norm(
 
 @expose(method=False, into=LINALG, numpy_names=True)
 def matrix_norm(
-    input: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *,
-    dtype: Any = None,
+    input: Tensor, ord: object = "fro", dim: Any = (-2, -1), keepdim: bool = False, *,
+    dtype: DtypeLike = None,
 ) -> Tensor:  # fmt: skip
     """The norm of the matrices in two dimensions.
 
@@ -117,7 +120,12 @@ def _singular_norm(x: Tensor, ord: Any, rows: int, columns: int, keepdim: bool) 
 
 @expose(method=False, into=LINALG, numpy_names=True)
 def norm(
-    input: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    input: Tensor,
+    ord: object = None,
+    dim: object = None,
+    keepdim: bool = False,
+    *,
+    dtype: DtypeLike = None,
 ) -> Tensor:
     """A vector or matrix norm, by how many dimensions there are; Euclidean without ``ord``."""
     name = "linalg.norm"
@@ -139,7 +147,7 @@ def norm(
 
 
 @expose(method=False, numpy_names=True)
-def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+def frobenius_norm(input: Tensor, dim: object, keepdim: bool = False) -> Tensor:
     """The Euclidean norm over one or two dimensions.
 
     Args:
@@ -155,7 +163,7 @@ def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
 
 
 @expose(method=False, numpy_names=True)
-def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
+def nuclear_norm(input: Tensor, dim: object = (-2, -1), keepdim: bool = False) -> Tensor:
     """The sum of the singular values of the matrices in two dimensions.
 
     Args:
@@ -172,7 +180,7 @@ def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> T
 
 @expose(method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
-def cond(input: Tensor, p: Any = None) -> Tensor:
+def cond(input: Tensor, p: object = None) -> Tensor:
     """How much an error may grow when a system is solved: ``norm(A) * norm(A^-1)``."""
     check_rank("linalg.cond", input)
     if p is None or p in (2, -2):
@@ -188,7 +196,7 @@ def cond(input: Tensor, p: Any = None) -> Tensor:
     return where(info > 0, math.inf, matrix_norm(input, p) * matrix_norm(inverted, p))
 
 
-def _cond_by_singular_values(input: Tensor, p: Any) -> Tensor:
+def _cond_by_singular_values(input: Tensor, p: object) -> Tensor:
     s = spectra.svdvals(input)
     count = s._type.shape[-1]
     if not count:

@@ -20,7 +20,7 @@ from evergrad.core.families import opaque
 from evergrad.core.op import ArgType, Op
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import zeros
 from evergrad.ops.rows.elementwise.basic import maximum, square, where
 from evergrad.ops.rows.elementwise.magnitude import abs as absolute
@@ -51,7 +51,7 @@ def _default_rtol(A: Tensor) -> float:
     return dtypes.finfo(A.dtype.to_real()).eps * max(A._type.shape[-2:])
 
 
-def _tolerances(A: Tensor, atol: Any, rtol: Any) -> tuple[Any, Any]:
+def _tolerances(A: Tensor, atol: Any, rtol: object) -> tuple[Any, Any]:
     """Both tolerances: by default relative to the precision, unless an absolute one is given."""
     if rtol is None:
         rtol = _default_rtol(A)
@@ -76,7 +76,7 @@ def _pinv_type(a: TensorType, atol: TensorType, rtol: TensorType, *, hermitian: 
     return tensor_type((*batch, a.shape[-1], a.shape[-2]), a.dtype)
 
 
-def _pinv_eval(a: Any, atol: Any, rtol: Any, *, hermitian: bool) -> Any:
+def _pinv_eval(a: Array, atol: Any, rtol: Any, *, hermitian: bool) -> Array:
     try:
         if hermitian:
             s, u = spectral.eigh(a, "L")
@@ -117,7 +117,7 @@ def _pinv_vjp(
 
 
 def _pinv_jvp(
-    tangents: Any, p: Tensor, a: Tensor, atol: Any, rtol: Any, *, hermitian: bool
+    tangents: Any, p: Tensor, a: Tensor, atol: Tensor, rtol: Tensor, *, hermitian: bool
 ) -> Tensor:
     """Golub and Pereyra's formula for the change at constant rank."""
     change, turned = tangents[0], adjoint(tangents[0])
@@ -155,7 +155,12 @@ PINV = opaque("pinv", _pinv_eval, _pinv_type, _pinv_vjp, jvp=_pinv_jvp, batch=_b
 
 @expose(method=False, into=LINALG)
 def pinv(
-    input: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
+    input: Tensor,
+    rcond: object = None,
+    hermitian: bool = False,
+    *,
+    atol: object = None,
+    rtol: object = None,
 ) -> Tensor:
     """The pseudo-inverse; ``rcond`` is the older name of ``rtol``."""
     check_matrix("linalg.pinv", input)
@@ -189,7 +194,7 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
 # -- ranks --------------------------------------------------------------------------------------
 
 
-def _largest(s: Tensor) -> Any:
+def _largest(s: Tensor) -> Tensor:
     """The largest singular value, given them in descending order; 0 of none."""
     shape = s._type.shape
     if not shape[-1]:
@@ -200,7 +205,12 @@ def _largest(s: Tensor) -> Any:
 @expose(method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def matrix_rank(
-    input: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
+    input: Tensor,
+    tol: object = None,
+    hermitian: bool = False,
+    *,
+    atol: object = None,
+    rtol: Any = None,
 ) -> Tensor:
     """How many singular values are not zero; ``tol`` is an older way to give ``atol`` alone."""
     check_matrix("linalg.matrix_rank", input, "input")
@@ -224,7 +234,7 @@ def matrix_rank(
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
-def _lstsq_eval(a: Any, b: Any, *, rtol: float, driver: str) -> Any:
+def _lstsq_eval(a: Array, b: Array, *, rtol: float, driver: str) -> Any:
     if not np.isfinite(a).all():
         raise not_converged("linalg.lstsq")
     *found, info = spectral.lstsq(a, b, rtol, driver)
@@ -253,7 +263,9 @@ def _pinv_and_tolerances(a: Tensor, rtol: float) -> tuple[Tensor, Tensor, Tensor
     return bind(PINV, a, atol, relative, hermitian=False), a, atol, relative
 
 
-def _lstsq_vjp(g: Any, out: Any, a: Tensor, b: Tensor, *, rtol: float, driver: str) -> Any:
+def _lstsq_vjp(
+    g: Any, out: object, a: Tensor, b: Tensor, *, rtol: float, driver: str
+) -> tuple[Tensor, Tensor]:
     """That of the pseudo-inverse times ``b``."""
     p, *known = _pinv_and_tolerances(a, rtol)
     for_a, _, _ = _pinv_vjp(matmul(g[0], adjoint(b)), p, *known, hermitian=False)

@@ -19,7 +19,7 @@ from evergrad.core.families import batch_elementwise, opaque
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.linalg import kernels
 from evergrad.ops.rows.linalg.base import (
     BY_LAPACK,
@@ -43,7 +43,7 @@ batch_stack = batch_elementwise
 # -- solve --------------------------------------------------------------------------------------
 
 
-def _solution_type(a: TensorType, b: TensorType, **attrs: Any) -> TensorType:
+def _solution_type(a: TensorType, b: TensorType, **attrs: object) -> TensorType:
     batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return tensor_type((*batch, *b.shape[-2:]), a.dtype)
 
@@ -51,7 +51,7 @@ def _solution_type(a: TensorType, b: TensorType, **attrs: Any) -> TensorType:
 _SINGULAR = "The solver failed because the input matrix is singular."
 
 
-def _solve_eval(a: Any, b: Any, *, check: bool) -> Any:
+def _solve_eval(a: Array, b: Array, *, check: bool) -> Any:
     try:
         return blas.small_call(np.linalg.solve, a, b)
     except np.linalg.LinAlgError:
@@ -61,7 +61,7 @@ def _solve_eval(a: Any, b: Any, *, check: bool) -> Any:
         return kernels.solve(packed, order, b, adjoint=False)
 
 
-def _solve_vjp(g: Tensor, x: Tensor, a: Tensor, b: Tensor, *, check: bool) -> Any:
+def _solve_vjp(g: Tensor, x: Tensor, a: Tensor, b: Tensor, *, check: bool) -> tuple[Tensor, Tensor]:
     for_b = bind(SOLVE, adjoint(a), g, check=check)
     for_a = -matmul(for_b, adjoint(x))
     return sum_to_type(for_a, a._type), sum_to_type(for_b, b._type)
@@ -80,7 +80,7 @@ SOLVE = opaque("solve", _solve_eval, _solution_type, _solve_vjp, jvp=_solve_jvp,
                doc="The solution X of A X = B for small A.")  # fmt: skip
 
 
-def _factor_eval(a: Any, *, check: bool) -> Any:
+def _factor_eval(a: Array, *, check: bool) -> tuple[Array, Array, Array]:
     found = kernels.factor_system(a)
     if check and found[-1].any():
         raise complain("linalg.solve", found[-1], _SINGULAR)
@@ -209,7 +209,7 @@ def _triangle(x: Tensor, is_upper: bool, unit: bool) -> Tensor:
 
 def _triangular_vjp(
     g: Tensor, x: Tensor, a: Tensor, b: Tensor, *, is_upper: bool, unit: bool
-) -> Any:
+) -> tuple[Tensor, Tensor]:
     for_b = bind(SOLVE_TRIANGULAR, adjoint(a), g, is_upper=not is_upper, unit=unit)
     for_a = -_triangle(matmul(for_b, adjoint(x)), is_upper, unit)
     return sum_to_type(for_a, a._type), sum_to_type(for_b, b._type)
@@ -291,7 +291,7 @@ def triangular_solve(
 # -- inverses -----------------------------------------------------------------------------------
 
 
-def _inv_eval(a: Any, *, check: bool) -> Any:
+def _inv_eval(a: Array, *, check: bool) -> tuple[Array, Array]:
     found, info = kernels.inverse(a)
     if check and info.any():
         text = (

@@ -21,7 +21,7 @@ from evergrad.core.families import opaque
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.state import STATE
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import eye, zeros
 from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.elementwise.magnitude import conj
@@ -76,7 +76,7 @@ def _eigh_type(a: TensorType, *, uplo: str) -> tuple[TensorType, TensorType]:
     return tensor_type(a.shape[:-1], a.dtype.to_real()), a
 
 
-def _eigh_eval(a: Any, *, uplo: Any) -> Any:
+def _eigh_eval(a: Any, *, uplo: Any) -> tuple[Array, Array]:
     try:
         return kernels.eigh(a, uplo)
     except np.linalg.LinAlgError:
@@ -105,7 +105,7 @@ EIGH = opaque("eigh", _eigh_eval, _eigh_type, _eigh_vjp, jvp=_eigh_jvp, batch=ba
               doc="Eigenvalues and eigenvectors of Hermitian matrices.")  # fmt: skip
 
 
-def _eigvalsh_eval(a: Any, *, uplo: Any) -> Any:
+def _eigvalsh_eval(a: Any, *, uplo: Any) -> Array:
     try:
         return kernels.eigvalsh(a, uplo)
     except np.linalg.LinAlgError:
@@ -160,7 +160,7 @@ def _eig_type(a: TensorType) -> tuple[TensorType, TensorType]:
     return tensor_type(a.shape[:-1], kind), tensor_type(a.shape, kind)
 
 
-def _eig_eval(a: Any, *, vectors: bool = True) -> tuple[Any, Any]:
+def _eig_eval(a: Array, *, vectors: bool = True) -> tuple[Any, Any]:
     if not np.isfinite(a).all():
         raise RuntimeError("linalg.eig: input tensor should not contain infs or NaNs.")
     try:
@@ -246,7 +246,7 @@ def _svd_type(a: TensorType, *, full: bool) -> tuple[TensorType, TensorType, Ten
     )
 
 
-def _svd_eval(a: Any, *, full: bool) -> Any:
+def _svd_eval(a: Array, *, full: bool) -> tuple[Array, Array, Array]:
     try:
         return kernels.svd(a, full=full)
     except np.linalg.LinAlgError:
@@ -301,7 +301,9 @@ def _turned_complement(moved: Tensor, basis: Tensor, count: int) -> Tensor:
     return cat([moved, -matmul(own, matmul(adjoint(moved), rest))], -1)
 
 
-def _svd_jvp(tangents: Any, out: Sequence[Tensor], a: Tensor, *, full: bool) -> Any:
+def _svd_jvp(
+    tangents: Any, out: Sequence[Tensor], a: Tensor, *, full: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     change = tangents[0]
     u_all, s, v_all = out[0], out[1], adjoint(out[2])
     rows, columns = a._type.shape[-2:]
@@ -332,7 +334,7 @@ SVD = opaque("svd", _svd_eval, _svd_type, _svd_vjp, jvp=_svd_jvp, batch=batch_st
              doc="A = U diag(S) V^H with orthonormal columns of U and V.")  # fmt: skip
 
 
-def _svdvals_eval(a: Any) -> Any:
+def _svdvals_eval(a: Array) -> Array:
     try:
         return kernels.svdvals(a)
     except np.linalg.LinAlgError:

@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 UpLo = Literal["L", "U"]
 
 
-def _call(name: str, stack: Array, size: int, **given: Any) -> Array:
+def _call(name: str, stack: Array, size: int, **given: object) -> Array:
     """A routine on a column-major stack, with threads for its ``size``."""
     with openblas.threads_for(work_of(size, size, stack.dtype)):
         return lapack.call(name, stack.dtype, len(stack), **given)

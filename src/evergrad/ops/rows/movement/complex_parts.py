@@ -15,12 +15,12 @@ from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.movement.views import Dims, contiguous, to_front
 from evergrad.ops.surface.public import expose
 
 
-def _batch_front(op: Op, args: Sequence[Tensor], dims: Dims, **attrs: Any) -> Any:
+def _batch_front(op: Op, args: Sequence[Tensor], dims: Dims, **attrs: object) -> Any:
     return bind(op, to_front(args[0], dims[0]), **attrs), 0  # type: ignore[arg-type]
 
 

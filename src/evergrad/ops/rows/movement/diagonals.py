@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,12 +14,15 @@ from evergrad.core.families import linear
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import TensorType, normalize_dim
-from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tensor import Array, Tensor, from_array
 from evergrad.ops.rows.linalg.stacks import cut_triangle
 from evergrad.ops.rows.movement.strided import DIAGONAL_SCATTER
 from evergrad.ops.rows.movement.strided import diagonal as diagonal_view
 from evergrad.ops.rows.movement.views import clone, reshape, to_front
 from evergrad.ops.surface.public import expose
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike, LayoutLike
 
 # -- triangles ----------------------------------------------------------------------------------
 
@@ -32,7 +35,7 @@ def _triangle(name: str, upper: bool, doc: str) -> Op:
             raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
         return x
 
-    def evaluate(x: Any, *, diagonal: int) -> Any:
+    def evaluate(x: Array, *, diagonal: int) -> Array:
         return cut_triangle(x, diagonal, upper=upper)
 
     def transpose(g: Tensor, x: Tensor, *, diagonal: int) -> Tensor:

@@ -16,7 +16,7 @@ from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import Size, TensorType, normalize_dim
-from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tensor import Array, Tensor, from_array
 from evergrad.errors import ShapeError
 from evergrad.ops.rows.creation.constants import zeros
 from evergrad.ops.rows.movement.slices import PAD_SLICE, slice_dim
@@ -32,7 +32,7 @@ from evergrad.ops.rows.movement.views import (
 from evergrad.ops.surface.public import expose
 
 
-def _tensor_list(name: str, tensors: Any) -> list[Tensor]:
+def _tensor_list(name: str, tensors: object) -> list[Tensor]:
     if isinstance(tensors, Tensor) or not isinstance(tensors, Sequence):
         raise TypeError(
             f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
@@ -90,7 +90,7 @@ def _batch_cat(op: Op, args: Sequence[Tensor], dims: Dims, *, dim: int) -> Any:
     return bind(op, *fronted, dim=dim + 1), 0
 
 
-def _cat_eval(*xs: Any, dim: int) -> Any:
+def _cat_eval(*xs: Any, dim: int) -> Array:
     return np.concatenate(xs, dim)
 
 
@@ -175,19 +175,19 @@ def _to_3d(x: Tensor) -> Tensor:
 
 
 @expose(method=False, out=False)
-def atleast_1d(*tensors: Any) -> Any:
+def atleast_1d(*tensors: object) -> Any:
     """Scalars as vectors of one."""
     return _each(_to_1d, tensors)
 
 
 @expose(method=False, out=False)
-def atleast_2d(*tensors: Any) -> Any:
+def atleast_2d(*tensors: object) -> Any:
     """Vectors as matrices of one row."""
     return _each(_to_2d, tensors)
 
 
 @expose(method=False, out=False)
-def atleast_3d(*tensors: Any) -> Any:
+def atleast_3d(*tensors: object) -> Any:
     """Matrices with a third dimension of one."""
     return _each(_to_3d, tensors)
 
@@ -196,26 +196,26 @@ def atleast_3d(*tensors: Any) -> Any:
 
 
 @expose(method=False)
-def hstack(tensors: Any) -> Tensor:
+def hstack(tensors: object) -> Tensor:
     """Side by side: along the second dimension, vectors along their only one."""
     parts = [_to_1d(x) for x in _tensor_list("hstack", tensors)]
     return cat(parts, 0 if parts[0].ndim == 1 else 1)
 
 
 @expose("row_stack", method=False)
-def vstack(tensors: Any) -> Tensor:
+def vstack(tensors: object) -> Tensor:
     """Below each other: along the first dimension, vectors as rows."""
     return cat([_to_2d(x) for x in _tensor_list("vstack", tensors)], 0)
 
 
 @expose(method=False)
-def dstack(tensors: Any) -> Tensor:
+def dstack(tensors: object) -> Tensor:
     """Behind each other: along the third dimension."""
     return cat([_to_3d(x) for x in _tensor_list("dstack", tensors)], 2)
 
 
 @expose(method=False)
-def column_stack(tensors: Any) -> Tensor:
+def column_stack(tensors: object) -> Tensor:
     """Side by side, vectors as columns."""
     parts = [
         x if x.ndim >= 2 else reshape(x, (x._type.numel, 1))
@@ -252,7 +252,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 
 @expose(method=False, out=False)
-def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+def broadcast_tensors(*tensors: object) -> tuple[Tensor, ...]:
     """Every tensor expanded to the shape they have in common."""
     given = _given(tensors)
     shape = shapes.broadcast_shapes(*[x._type.shape for x in given])

@@ -14,7 +14,7 @@ from evergrad.core.families import linear
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import Shape, as_shape, normalize_dim
-from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tensor import Array, Tensor, from_array
 from evergrad.core.tracing import is_known
 from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.constants import arange
@@ -38,7 +38,7 @@ Dims = Sequence[int | None]
 # -- reversing ----------------------------------------------------------------------------------
 
 
-def _flip_eval(x: Any, *, dims: Shape, out: Any = None) -> Any:
+def _flip_eval(x: Array, *, dims: Shape, out: Array | None = None) -> Array:
     backwards, forwards = slice(None, None, -1), slice(None)
     reversed_view = x[tuple([backwards if d in dims else forwards for d in range(x.ndim)])]
     if out is None:
@@ -61,7 +61,7 @@ FLIP: Op = linear(
 
 
 @expose(out=False)
-def flip(input: Tensor, *args: Any, dims: Any = None) -> Tensor:
+def flip(input: Tensor, *args: object, dims: object = None) -> Tensor:
     """Dimensions in reverse order, as a copy."""
     given = as_shape(args if dims is None else (dims,))
     wanted = tuple(normalize_dim(d, input.ndim) for d in given)
@@ -128,7 +128,7 @@ ROLL = linear(
 
 
 @expose(out=False)
-def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
+def roll(input: Tensor, shifts: object, dims: object = None) -> Tensor:
     """Shifted around: along dimensions, or through the flattened tensor."""
     steps = as_shape((shifts,))
     along = () if dims is None else as_shape((dims,))
@@ -149,7 +149,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
 
 
 @expose(function=False)
-def repeat(self: Tensor, *args: Any, repeats: Any = None) -> Tensor:
+def repeat(self: Tensor, *args: object, repeats: object = None) -> Tensor:
     """The whole tensor several times along each dimension."""
     counts = as_shape(args if repeats is None else (repeats,))
     shape = self._type.shape
@@ -175,14 +175,14 @@ def _copied(x: Tensor, expanded: Sequence[int], shape: Shape) -> Tensor:
 
 
 @expose(method=False, out=False)
-def tile(input: Tensor, dims: Any) -> Tensor:
+def tile(input: Tensor, dims: object) -> Tensor:
     """The whole tensor several times along its last dimensions, or along new ones in front."""
     counts = as_shape((dims,))
     return repeat(input, (1,) * (input.ndim - len(counts)) + counts)
 
 
 @expose("tile", function=False)
-def _tile_method(self: Tensor, *args: Any, dims: Any = None) -> Tensor:
+def _tile_method(self: Tensor, *args: object, dims: object = None) -> Tensor:
     """The whole tensor several times along its last dimensions, or along new ones in front."""
     return tile(self, as_shape(args if dims is None else (dims,)))
 

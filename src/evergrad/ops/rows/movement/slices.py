@@ -19,7 +19,7 @@ from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import Shape, TensorType, normalize_dim
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.movement.views import Dims, shaped, to_front
 from evergrad.ops.surface.public import expose
 
@@ -36,7 +36,7 @@ def numpy_index(slices: Slices) -> tuple[Any, ...]:
     return (*[slice(*s) if isinstance(s, tuple) else s for s in slices], ...)
 
 
-def _slice_eval(x: Any, *, slices: Slices) -> Any:
+def _slice_eval(x: Array, *, slices: Slices) -> Any:
     return x[numpy_index(slices)]
 
 
@@ -59,7 +59,7 @@ SLICE = linear("slice", _slice_eval, _slice_type, _slice_transpose, batch=_batch
 SLICE.prepare = lambda *, slices: itemgetter(numpy_index(slices))
 
 
-def _pad_slice_eval(g: Any, *, slices: Slices, shape: Shape) -> Any:
+def _pad_slice_eval(g: Array, *, slices: Slices, shape: Shape) -> Array:
     out = np.zeros(shape, g.dtype)
     out[numpy_index(slices)] = g
     return out

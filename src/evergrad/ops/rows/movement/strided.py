@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,10 +14,13 @@ from evergrad.core.namespace import ops
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import Shape, TensorType, as_shape, normalize_dim
-from evergrad.core.tensor import Tensor, on_storage
+from evergrad.core.tensor import Array, Tensor, on_storage
 from evergrad.ops.rows.movement.slices import select
 from evergrad.ops.rows.movement.views import Dims, expand, reshape, shaped, to_front
 from evergrad.ops.surface.public import expose
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Ints
 
 # -- diagonals ----------------------------------------------------------------------------------
 
@@ -31,7 +34,7 @@ def _diagonal_type(x: TensorType, *, offset: int, dim1: int, dim2: int) -> Tenso
     return shaped(x, (*rest, _diagonal_length(x.shape[dim1], x.shape[dim2], offset)))
 
 
-def _diagonal_eval(x: Any, *, offset: int, dim1: int, dim2: int) -> Any:
+def _diagonal_eval(x: Array, *, offset: int, dim1: int, dim2: int) -> Array:
     found = x.diagonal(offset, dim1, dim2)
     found.flags.writeable = x.flags.writeable
     return found
@@ -53,7 +56,7 @@ DIAGONAL = linear(
 )  # fmt: skip
 
 
-def _diagonal_scatter_eval(g: Any, *, offset: int, dim1: int, dim2: int, shape: Shape) -> Any:
+def _diagonal_scatter_eval(g: Array, *, offset: int, dim1: int, dim2: int, shape: Shape) -> Array:
     out = np.zeros(shape, g.dtype)
     _diagonal_eval(out, offset=offset, dim1=dim1, dim2=dim2)[...] = g
     return out
@@ -87,14 +90,14 @@ def _unfold_type(x: TensorType, *, dim: int, size: int, step: int) -> TensorType
     return shaped(x, (*x.shape[:dim], count, *x.shape[dim + 1 :], size))
 
 
-def _unfold_eval(x: Any, *, dim: int, size: int, step: int) -> Any:
+def _unfold_eval(x: Array, *, dim: int, size: int, step: int) -> Array:
     count = (x.shape[dim] - size) // step + 1
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
     strides = (*x.strides[:dim], x.strides[dim] * step, *x.strides[dim + 1 :], x.strides[dim])
     return np.lib.stride_tricks.as_strided(x, shape, strides)
 
 
-def _fold_eval(g: Any, *, dim: int, size: int, step: int, shape: Shape) -> Any:
+def _fold_eval(g: Array, *, dim: int, size: int, step: int, shape: Shape) -> Array:
     out = np.zeros(shape, g.dtype)
     lanes = np.moveaxis(out, dim, -1)
     windows = np.moveaxis(g, dim, -2)
@@ -149,7 +152,9 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
 # -- any strides --------------------------------------------------------------------------------
 
 
-def _as_strided_eval(x: Any, *, size: Shape, stride: Shape, offset: int, base_stride: Shape) -> Any:
+def _as_strided_eval(
+    x: Array, *, size: Shape, stride: Shape, offset: int, base_stride: Shape
+) -> Array:
     if x.size > 1 and x.strides != tuple(s * x.itemsize for s in base_stride):
         x = _laid_out(x, base_stride)
     start = np.lib.stride_tricks.as_strided(x, (offset + 1,), (x.itemsize,))[offset:]
@@ -194,7 +199,9 @@ AS_STRIDED = linear(
 
 
 @expose(out=False)
-def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+def as_strided(
+    input: Tensor, size: object, stride: Ints, storage_offset: int | None = None
+) -> Tensor:
     """A view of the whole storage with the given sizes and strides."""
     size, stride = as_shape((size,)), as_shape((stride,))
     if len(size) != len(stride):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from operator import methodcaller
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,10 +29,13 @@ from evergrad.core.shapes import (
     normalize_dims,
     tensor_type,
 )
-from evergrad.core.tensor import Tensor, detached
+from evergrad.core.tensor import Array, Tensor, detached
 from evergrad.core.views import viewable
 from evergrad.errors import ShapeError
 from evergrad.ops.surface.public import expose
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike, MemoryFormatLike
 
 Dims = Sequence[int | None]
 
@@ -71,7 +74,7 @@ RESHAPE.prepare = lambda *, shape: methodcaller("reshape", shape)
 
 @late_bound
 @expose(out=False)
-def reshape(input: Tensor, *args: Any, shape: Any = None) -> Tensor:
+def reshape(input: Tensor, *args: object, shape: object = None) -> Tensor:
     """Another shape; a view where the strides allow it, else a copy."""
     target = infer_reshape(as_shape(args if shape is None else (shape,)), input._type.numel)
     if target == input._type.shape:
@@ -85,7 +88,7 @@ def view_as_is(input: Tensor) -> Tensor:
 
 
 @expose(function=False)
-def view(self: Tensor, *args: Any, size: Any = None, dtype: Any = None) -> Tensor:
+def view(self: Tensor, *args: object, size: object = None, dtype: DtypeLike = None) -> Tensor:
     """Another shape on the same memory, or the same bytes as another dtype."""
     if len(args) == 1 and isinstance(args[0], dtypes.dtype):
         dtype = args[0]
@@ -115,7 +118,7 @@ def _bytes_type(x: TensorType, *, dtype: dtype) -> TensorType:
     return tensor_type((*x.shape[:-1], last // new), dtype)
 
 
-def _no_transpose(g: Tensor, x: Tensor, **attrs: Any) -> Any:
+def _no_transpose(g: Tensor, x: Tensor, **attrs: object) -> Any:
     raise RuntimeError("the bytes of a number have no derivative: detach() before view(dtype)")
 
 
@@ -167,7 +170,7 @@ def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
 
 @late_bound
 @expose()
-def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
+def clone(input: Tensor, *, memory_format: MemoryFormatLike = None) -> Tensor:
     """A copy in memory of its own, connected to the graph."""
     return bind(TABLE["clone"], input)  # type: ignore[no-any-return]
 
@@ -201,7 +204,7 @@ def put_back(tensor: Tensor, order: Sequence[int]) -> Tensor:
 
 
 @expose(out=False)
-def permute(input: Tensor, *args: Any, dims: Any = None) -> Tensor:
+def permute(input: Tensor, *args: object, dims: object = None) -> Tensor:
     """The dimensions in another order."""
     rank = input.ndim
     given = as_shape(args if dims is None else (dims,))
@@ -295,7 +298,7 @@ def adjoint(input: Tensor) -> Tensor:
 # -- expand and its transpose -------------------------------------------------------------------
 
 
-def broadcast_array(x: Any, shape: Shape) -> Any:
+def broadcast_array(x: Array, shape: Shape) -> Array:
     """``np.broadcast_to`` without its overhead, and writable where the memory is."""
     lead = len(shape) - x.ndim
     own = zip(x.shape, shape[lead:], x.strides, strict=True)
@@ -324,7 +327,7 @@ EXPAND = linear(
 
 @late_bound
 @expose(function=False)
-def expand(self: Tensor, *args: Any, size: Any = None, implicit: bool = False) -> Tensor:
+def expand(self: Tensor, *args: object, size: object = None, implicit: bool = False) -> Tensor:
     """Singleton dimensions repeated without copying; -1 keeps an extent."""
     target = list(as_shape(args if size is None else (size,)))
     own = self._type.shape
@@ -353,7 +356,7 @@ def expand(self: Tensor, *args: Any, size: Any = None, implicit: bool = False) -
 
 
 @expose(method=False, out=False)
-def broadcast_to(input: Tensor, size: Any) -> Tensor:
+def broadcast_to(input: Tensor, size: object) -> Tensor:
     """``input.expand(size)``"""
     return expand(input, size)
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from evergrad.memory import pool
+
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Array
 
 Shape = tuple[int, ...]
 Index = tuple[slice, ...]
@@ -75,7 +78,7 @@ class Windows(NamedTuple):
             padded.append(slice(start + low, stop + low))
         return tuple(own), tuple(padded)
 
-    def pad(self, x: Any, fill: Any = 0) -> Any:
+    def pad(self, x: Any, fill: object = 0) -> Any:
         """The array with its last dimensions padded; itself where there is nothing to pad."""
         if not self.is_padded:
             return x
@@ -92,7 +95,7 @@ class Windows(NamedTuple):
             out[...] = 0
         out[(..., *inner)] = padded[(..., *outer)]
 
-    def view(self, padded: Any) -> Any:
+    def view(self, padded: Array) -> Array:
         """All windows of a padded array, without copying: [..., *kernel, *counts]."""
         rank = len(self.size)
         lead, steps = padded.strides[:-rank], padded.strides[-rank:]

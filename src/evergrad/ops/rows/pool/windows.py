@@ -22,7 +22,7 @@ from evergrad.core.families import linear, opaque
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, contiguous_strides, tensor_type
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.memory import pool
 from evergrad.ops.rows.indexing.scatter import GATHER, SCATTER_SUM
 from evergrad.ops.rows.movement.views import reshape, to_front
@@ -55,7 +55,7 @@ def _along(axis: int, windows: Windows, dim: int) -> list[tuple[slice, ...]]:
     ]
 
 
-def _fold(ufunc: np.ufunc, padded: Any, windows: Windows) -> Any:
+def _fold(ufunc: np.ufunc, padded: Array, windows: Windows) -> Array:
     """Every window of a padded array folded into one element, in memory of its own."""
     lead = padded.ndim - len(windows.size)
     result = padded
@@ -77,7 +77,7 @@ def _lowest(numpy_type: np.dtype[Any]) -> Any:
     return np.iinfo(numpy_type).min if numpy_type.kind in "iu" else -np.inf
 
 
-def _max_pool_eval(x: Any, *, windows: Windows) -> Any:
+def _max_pool_eval(x: Array, *, windows: Windows) -> Array:
     return _fold(np.maximum, windows.pad(x, _lowest(x.dtype)), windows)
 
 
@@ -131,7 +131,7 @@ def _shared(windows: Windows) -> list[tuple[tuple[slice, ...], tuple[slice, ...]
     return found
 
 
-def _max_pool_places_eval(x: Any, *, windows: Windows) -> Any:
+def _max_pool_places_eval(x: Array, *, windows: Windows) -> Array:
     """Of equal elements the first counts; of NaNs, which are larger than anything, the last.
 
     Places in the window are numbered backwards from 1, in few bits, so that a running maximum
@@ -151,7 +151,7 @@ def _max_pool_places_eval(x: Any, *, windows: Windows) -> Any:
     return _as_places(found, [shifts for _, _, shifts in reversed(shared)], windows)
 
 
-def _as_places(numbers: Any, shifts: Sequence[Shape], windows: Windows) -> Any:
+def _as_places(numbers: Array, shifts: Sequence[Shape], windows: Windows) -> Array:
     """Numbers of places in the window as places in the windowed dimensions."""
     steps = contiguous_strides(windows.size)
     flat = [sum(n * step for n, step in zip(shift, steps, strict=True)) for shift in shifts]
@@ -236,7 +236,7 @@ def _window_sizes(size: Shape, count: Shape) -> Any:
     return sizes
 
 
-def _sum_windows(x: Any, axis: int, count: int) -> Any:
+def _sum_windows(x: Array, axis: int, count: int) -> Array:
     extent = x.shape[axis]
     if extent == count or not count:
         return x[(slice(None),) * axis + (slice(count),)]
@@ -247,7 +247,7 @@ def _sum_windows(x: Any, axis: int, count: int) -> Any:
     return np.add.reduceat(x, places, axis)[(slice(None),) * axis + (slice(None, None, 2),)]
 
 
-def _spread_windows(g: Any, axis: int, extent: int) -> Any:
+def _spread_windows(g: Array, axis: int, extent: int) -> Array:
     count = g.shape[axis]
     if extent == count:
         return g
@@ -258,7 +258,7 @@ def _spread_windows(g: Any, axis: int, extent: int) -> Any:
     return out
 
 
-def _adaptive_mean_eval(x: Any, *, count: Shape) -> Any:
+def _adaptive_mean_eval(x: Array, *, count: Shape) -> Any:
     lead = x.ndim - len(count)
     sizes = _window_sizes(x.shape[lead:], count).astype(x.real.dtype)
     for axis, wanted in enumerate(count, lead):
@@ -266,7 +266,7 @@ def _adaptive_mean_eval(x: Any, *, count: Shape) -> Any:
     return x / sizes
 
 
-def _adaptive_spread_eval(g: Any, *, size: Shape) -> Any:
+def _adaptive_spread_eval(g: Array, *, size: Shape) -> Array:
     lead = g.ndim - len(size)
     g = g / _window_sizes(size, g.shape[lead:]).astype(g.real.dtype)
     for axis in reversed(range(lead, g.ndim)):
@@ -293,11 +293,11 @@ ADAPTIVE_SPREAD: Op = linear(
 # -- the sum ------------------------------------------------------------------------------------
 
 
-def _window_sum_eval(x: Any, *, windows: Windows) -> Any:
+def _window_sum_eval(x: Array, *, windows: Windows) -> Array:
     return _fold(np.add, windows.pad(x), windows)
 
 
-def _window_spread_eval(g: Any, *, windows: Windows) -> Any:
+def _window_spread_eval(g: Array, *, windows: Windows) -> Array:
     lead = g.ndim - len(windows.size)
     for dim, extent in enumerate(windows.padded):
         axis = lead + dim
@@ -308,7 +308,7 @@ def _window_spread_eval(g: Any, *, windows: Windows) -> Any:
     return _cropped(g, windows)
 
 
-def _cropped(padded: Any, windows: Windows) -> Any:
+def _cropped(padded: Array, windows: Windows) -> Array:
     if not windows.is_padded:
         return padded
     out = pool.empty((*_lead(padded, windows), *windows.size), padded.dtype)
@@ -339,11 +339,11 @@ WINDOW_SPREAD: Op = linear(
 # -- all elements -------------------------------------------------------------------------------
 
 
-def _im2col_eval(x: Any, *, windows: Windows) -> Any:
+def _im2col_eval(x: Array, *, windows: Windows) -> Array:
     return windows.view(windows.pad(x)).copy()
 
 
-def _col2im_eval(columns: Any, *, windows: Windows) -> Any:
+def _col2im_eval(columns: Any, *, windows: Windows) -> Array:
     rank = len(windows.size)
     lead = columns.shape[: columns.ndim - 2 * rank]
     total: Any = np.zeros((*lead, *windows.padded), columns.dtype)

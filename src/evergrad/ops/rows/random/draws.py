@@ -9,7 +9,7 @@ no history.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,12 +36,15 @@ from evergrad.ops.rows.creation.constants import (
 from evergrad.ops.rows.movement.views import put_back, squeeze, unsqueeze
 from evergrad.ops.surface.public import expose
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike, LayoutLike, MemoryFormatLike
+
 
 def _source(generator: Generator | None) -> Generator:
     return default_generator() if generator is None else generator
 
 
-def check_generator(generator: Any) -> None:
+def check_generator(generator: Generator | None) -> None:
     """Refuse what cannot draw."""
     if generator is not None and not isinstance(generator, Generator):
         raise TypeError(f"generator must be an evergrad.Generator, not {type(generator).__name__}")
@@ -58,10 +61,12 @@ RARE = numpy_evaluates("rare in models: no formula in words")
 def _drawing(name: str, method: Callable[..., Array], doc: str, emit: Emit = WORDS) -> Op:
     """A row whose arguments are numbers: ``method(generator, size, dtype, *numbers)``."""
 
-    def evaluate(*numbers: Any, size: Shape, dtype: dtype, generator: Generator | None) -> Array:
+    def evaluate(*numbers: object, size: Shape, dtype: dtype, generator: Generator | None) -> Array:
         return method(_source(generator), size, dtype.np, *numbers)
 
-    def type_rule(*numbers: Any, size: Shape, dtype: dtype, generator: Any) -> TensorType:
+    def type_rule(
+        *numbers: object, size: Shape, dtype: dtype, generator: Generator | None
+    ) -> TensorType:
         return tensor_type(size, dtype)
 
     return opaque(
@@ -94,7 +99,9 @@ PERMUTATION = _drawing(
 )  # fmt: skip
 
 
-def draw(op: Op, size: Shape, dtype: dtype, generator: Any, *numbers: Any) -> Tensor:
+def draw(
+    op: Op, size: Shape, dtype: dtype, generator: Generator | None, *numbers: object
+) -> Tensor:
     """A new tensor drawn by a row of numbers."""
     check_generator(generator)
     if any(n < 0 for n in size):
@@ -117,14 +124,21 @@ def memory_order(tensor: Tensor) -> list[int]:
 
 
 def draw_in_order(
-    op: Op, order: list[int], size: Shape, dtype: dtype, generator: Any, *numbers: Any
+    op: Op,
+    order: list[int],
+    size: Shape,
+    dtype: dtype,
+    generator: Generator | None,
+    *numbers: object,
 ) -> Tensor:
     """Draw with the dimensions in an order that need not be their own."""
     drawn = draw(op, tuple(size[dim] for dim in order), dtype, generator, *numbers)
     return put_back(drawn, order)
 
 
-def draw_like(op: Op, input: Tensor, dtype: dtype, generator: Any, *numbers: Any) -> Tensor:
+def draw_like(
+    op: Op, input: Tensor, dtype: dtype, generator: Generator | None, *numbers: object
+) -> Tensor:
     """Drawn in the memory order of a tensor, with its strides."""
     order, size = memory_order(input), input._type.shape
     if op is NORMAL:
@@ -141,7 +155,7 @@ def check_floating(kernel: str, target: dtype) -> None:
 # -- rows of tensors ----------------------------------------------------------------------------
 
 
-def _no_slope(g: Tensor, out: Tensor, *args: Tensor, **attrs: Any) -> tuple[Tensor, ...]:
+def _no_slope(g: Tensor, out: Tensor, *args: Tensor, **attrs: object) -> tuple[Tensor, ...]:
     """A count stays the same when its parameters change a little."""
     return tuple(zeros_like(arg) for arg in args)
 
@@ -155,7 +169,7 @@ def _sampling(
     def evaluate(*arrays: Array, generator: Generator | None) -> Array:
         return method(_source(generator), *np.broadcast_arrays(*arrays))
 
-    def type_rule(*types: TensorType, generator: Any) -> TensorType:
+    def type_rule(*types: TensorType, generator: Generator | None) -> TensorType:
         return tensor_type(broadcast_shapes(*(t.shape for t in types)), types[0].dtype)
 
     return opaque(
@@ -164,7 +178,7 @@ def _sampling(
     )  # fmt: skip
 
 
-def _gamma_slope(g: Tensor, out: Tensor, alpha: Tensor, *, generator: Any) -> Tensor:
+def _gamma_slope(g: Tensor, out: Tensor, alpha: Tensor, *, generator: Generator | None) -> Tensor:
     return g * ops.standard_gamma_grad(alpha, out)
 
 
@@ -190,9 +204,9 @@ def _standard(name: str, op: Op, numbers: tuple[float, float], kernel: str, doc:
     """``rand`` and ``randn``, and their forms for the shape and type of a tensor."""
 
     def function(
-        *size: Any, generator: Any = None, out: Tensor | None = None, dtype: Any = None,
-        device: Any = None, layout: Any = None, requires_grad: bool = False,
-        pin_memory: bool = False, **named: Any,
+        *size: object, generator: Generator | None = None, out: Tensor | None = None,
+        dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None,
+        requires_grad: bool = False, pin_memory: bool = False, **named: object,
     ) -> Tensor:  # fmt: skip
         check_place(device)
         target = chosen_dtype(dtype, out)
@@ -201,9 +215,9 @@ def _standard(name: str, op: Op, numbers: tuple[float, float], kernel: str, doc:
         return deliver(name, made, out, requires_grad)
 
     def like(
-        input: Tensor, *, generator: Any = None, dtype: Any = None, device: Any = None,
-        layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
-        memory_format: Any = None,
+        input: Tensor, *, generator: Generator | None = None, dtype: DtypeLike = None,
+        device: DeviceLike = None, layout: LayoutLike = None, requires_grad: bool = False,
+        pin_memory: bool = False, memory_format: MemoryFormatLike = None,
     ) -> Tensor:  # fmt: skip
         check_place(device)
         target = input.dtype if dtype is None else as_dtype(dtype)
@@ -225,9 +239,9 @@ _standard("randn", NORMAL, (0.0, 1.0), "normal_kernel_cpu", "Normal with mean 0 
 @expose(method=False, out=False)
 @placed
 def randint(
-    *args: Any, generator: Any = None, out: Tensor | None = None, dtype: Any = None,
-    device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
-    **named: Any,
+    *args: object, generator: Generator | None = None, out: Tensor | None = None,
+    dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None,
+    requires_grad: bool = False, pin_memory: bool = False, **named: object,
 ) -> Tensor:  # fmt: skip
     """``randint(low, high, size)``: integers from ``low`` (or 0) up to ``high`` - 1."""
     check_place(device)
@@ -242,9 +256,9 @@ def randint(
 
 @expose(method=False, out=False)
 def randint_like(
-    input: Tensor, *args: Any, generator: Any = None, dtype: Any = None, device: Any = None,
-    layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
-    memory_format: Any = None, **named: Any,
+    input: Tensor, *args: object, generator: Generator | None = None, dtype: DtypeLike = None,
+    device: DeviceLike = None, layout: LayoutLike = None, requires_grad: bool = False,
+    pin_memory: bool = False, memory_format: MemoryFormatLike = None, **named: object,
 ) -> Tensor:  # fmt: skip
     """``randint_like(input, low, high)``: integers in the shape and type of a tensor."""
     check_place(device)
@@ -296,8 +310,9 @@ def integer_limits(target: dtype) -> tuple[int, int]:
 @expose(method=False, out=False)
 @placed
 def randperm(
-    n: int, *, generator: Any = None, out: Tensor | None = None, dtype: Any = None,
-    device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    n: int, *, generator: Generator | None = None, out: Tensor | None = None,
+    dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """The integers below ``n`` in random order."""
     check_place(device)
@@ -315,8 +330,9 @@ def randperm(
 @expose(method=False)
 @placed
 def normal(
-    mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, dtype: Any = None,
-    device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, dtype: DtypeLike = None,
+    device: DeviceLike = None, layout: LayoutLike = None, requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Normal numbers; mean and deviation are numbers with a ``size``, or tensors."""
     check_place(device)
@@ -330,7 +346,7 @@ def normal(
     return made.requires_grad_() if requires_grad else made
 
 
-def _normal_of_tensors(mean: Any, std: Any, generator: Any) -> Tensor:
+def _normal_of_tensors(mean: Any, std: Any, generator: Generator | None) -> Tensor:
     check_generator(generator)
     target = (mean if isinstance(mean, Tensor) else std).dtype
     check_floating("normal_kernel_cpu", target)
@@ -385,7 +401,7 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Any = None) -> Tensor:
 
 
 def _multinomial_type(
-    probs: TensorType, *, count: int, replacement: bool, generator: Any
+    probs: TensorType, *, count: int, replacement: bool, generator: Generator | None
 ) -> TensorType:
     return tensor_type((probs.shape[0], count), dtypes.int64)
 
@@ -406,7 +422,11 @@ MULTINOMIAL = opaque(
 
 @expose()
 def multinomial(
-    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
+    input: Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
 ) -> Tensor:
     """Indices drawn with the weights in the last dimension."""
     check_generator(generator)
@@ -425,7 +445,7 @@ def multinomial(
 
 
 @expose(method=False, out=False)
-def poisson(input: Tensor, generator: Any = None) -> Tensor:
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Counts with the rates in ``input``."""
     check_generator(generator)
     check_floating("poisson_cpu", input.dtype)
@@ -433,14 +453,14 @@ def poisson(input: Tensor, generator: Any = None) -> Tensor:
 
 
 @expose(method=False, out=False)
-def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
     """Successes in ``count`` trials of probability ``prob``."""
     check_generator(generator)
     check_floating("binomial_cpu", count.dtype)
     return bind(BINOMIAL, count, prob, generator=generator)  # type: ignore[no-any-return]
 
 
-def standard_gamma(alpha: Tensor, generator: Any = None) -> Tensor:
+def standard_gamma(alpha: Tensor, generator: Generator | None = None) -> Tensor:
     """Gamma numbers of scale 1 with the shapes in ``alpha``."""
     check_generator(generator)
     check_floating("_standard_gamma_cpu", alpha.dtype)

@@ -83,11 +83,11 @@ def _dirichlet_eval(alpha: Array, *, generator: Generator | None) -> Array:
     return kept.astype(alpha.dtype)
 
 
-def _dirichlet_type(alpha: TensorType, *, generator: Any) -> TensorType:
+def _dirichlet_type(alpha: TensorType, *, generator: Generator | None) -> TensorType:
     return alpha
 
 
-def _dirichlet_vjp(g: Tensor, out: Tensor, alpha: Tensor, *, generator: Any) -> Any:
+def _dirichlet_vjp(g: Tensor, out: Tensor, alpha: Tensor, *, generator: Generator | None) -> Any:
     total = alpha.sum(-1, keepdim=True)
     return dirichlet_grad(out, alpha, total) * (g - (out * g).sum(-1, keepdim=True))
 
@@ -100,7 +100,7 @@ DIRICHLET = opaque(
 )  # fmt: skip
 
 
-def sample_dirichlet(alpha: Tensor, generator: Any = None) -> Tensor:
+def sample_dirichlet(alpha: Tensor, generator: Generator | None = None) -> Tensor:
     """Shares that add up to 1, with the concentrations in the last dimension."""
     check_generator(generator)
     check_floating("dirichlet", alpha.dtype)

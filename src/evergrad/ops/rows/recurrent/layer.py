@@ -125,7 +125,7 @@ def by_steps(cell: Cell, course: Course, gates: Tensor, *others: Tensor) -> tupl
 
 
 def _layer_jvp(
-    cell: Cell, tangents: Sequence[Tensor | None], out: Any, *inputs: Tensor, course: Course
+    cell: Cell, tangents: Sequence[Tensor | None], out: object, *inputs: Tensor, course: Course
 ) -> tuple[Tensor | None, ...]:
     moving = [place for place, tangent in enumerate(tangents) if tangent is not None]
 
@@ -140,7 +140,7 @@ def _layer_jvp(
 
 
 def _backward_vjp(
-    cell: Cell, g: Sequence[Tensor], out: Any, *args: Tensor, course: Course
+    cell: Cell, g: Sequence[Tensor], out: object, *args: Tensor, course: Course
 ) -> tuple[Tensor, ...]:
     """By the derivative of the steps one after the other."""
     first, last = 1 + cell.state, 1 + cell.state + len(cell.wanted)

@@ -20,7 +20,7 @@ from evergrad.core.families import meet, opaque
 from evergrad.core.op import NONDIFFERENTIABLE, ArgType
 from evergrad.core.row_facts import AutocastPolicy, lowered, numpy_evaluates
 from evergrad.core.shapes import TensorType, normalize_dim, tensor_type
-from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tensor import Array, Tensor, from_array
 from evergrad.core.tracing import is_known
 from evergrad.errors import AssumptionError
 from evergrad.ops.rows.check import require
@@ -118,7 +118,7 @@ def _searchsorted_eval(sequence: Any, values: Any, *, side: Any, dtype: dtype) -
     return found
 
 
-def _first_of_same(x: Any) -> Any:
+def _first_of_same(x: Array) -> Array:
     _, first, inverse = np.unique(x, return_index=True, return_inverse=True)
     return first[inverse.reshape(x.shape)]
 
@@ -139,7 +139,7 @@ SEARCHSORTED = opaque(
 
 @expose(method=False)
 def searchsorted(
-    sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False,
+    sorted_sequence: Tensor, input: object, *, out_int32: bool = False, right: bool = False,
     side: str | None = None, sorter: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Where each value would stand in the sorted last dimension of ``sorted_sequence``: before
@@ -176,7 +176,7 @@ def _histc_type(x: TensorType, low: TensorType, high: TensorType, *, bins: int) 
     return tensor_type((bins,), x.dtype)
 
 
-def _histc_eval(x: Any, low: float, high: float, *, bins: int) -> Any:
+def _histc_eval(x: Array, low: float, high: float, *, bins: int) -> Array:
     if low == high and x.size:
         low, high = float(x.min()), float(x.max())
     if low == high:
@@ -211,7 +211,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
 
 
 @expose(out=False)
-def bincount(input: Tensor, weights: Any = None, minlength: int = 0) -> Tensor:
+def bincount(input: Tensor, weights: object = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, 2, ... occurs, or the sum of the weights where it does."""
     if input.dtype.category > dtypes.INTEGRAL:
         raise NotImplementedError(f"\"bincount_cpu\" not implemented for '{input.dtype.name}'")

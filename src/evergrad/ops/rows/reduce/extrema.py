@@ -29,14 +29,14 @@ from evergrad.ops.surface.public import expose
 # -- values -------------------------------------------------------------------------------------
 
 
-def shared_by_ties(t: Tensor, y: Tensor, x: Tensor, dims: Shape) -> Any:
+def shared_by_ties(t: Tensor, y: Tensor, x: Tensor, dims: Shape) -> Tensor:
     """The slope of a fold that chooses: the same for all elements that equal the result."""
     tied = (x == y) | ((x != x) & (y != y))
     return where(tied, t / total(tied, dims, True), 0)
 
 
 def _extreme(name: str, ufunc: Any, combine: Combine, doc: str) -> Op:
-    def evaluate(x: Any, *, dims: Shape, keepdim: bool, **out: Any) -> Any:
+    def evaluate(x: object, *, dims: Shape, keepdim: bool, **out: Any) -> Any:
         return ufunc.reduce(x, axis=dims, keepdims=keepdim, **out)
 
     def type_rule(x: TensorType, *, dims: Shape, keepdim: bool) -> TensorType:
@@ -65,13 +65,13 @@ def _fold(op: Op, name: str, input: Tensor, dim: Any = (), keepdim: bool = False
 
 
 @expose(numpy_names=True)
-def amax(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
+def amax(input: Tensor, dim: object = (), keepdim: bool = False) -> Tensor:
     """The largest over all or the given dimensions."""
     return _fold(AMAX, "amax", input, dim, keepdim)
 
 
 @expose(numpy_names=True)
-def amin(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
+def amin(input: Tensor, dim: object = (), keepdim: bool = False) -> Tensor:
     """The smallest over all or the given dimensions."""
     return _fold(AMIN, "amin", input, dim, keepdim)
 
@@ -130,7 +130,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
 
 @expose(numpy_names=True)
-def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: object = None) -> Any:
     """The largest of all; with a dimension, the largest along it and their places; with another
     tensor, the larger of each two."""
     if other is not None or isinstance(dim, Tensor):
@@ -141,7 +141,7 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
 
 
 @expose(numpy_names=True)
-def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: object = None) -> Any:
     """The smallest of all; with a dimension, the smallest along it and their places; with another
     tensor, the smaller of each two."""
     if other is not None or isinstance(dim, Tensor):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.state import using
 from evergrad.ops.rows.creation.linspace import linspace
+
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Array
 
 
 def range_of(values: Any, given: Sequence[float] | None, dim: int) -> tuple[float, float]:
@@ -36,7 +39,7 @@ def range_of(values: Any, given: Sequence[float] | None, dim: int) -> tuple[floa
     return (low - 0.5, high + 0.5) if low == high else (low, high)
 
 
-def _edges_eval(points: Any, *, bins: int, dim: int) -> Any:
+def _edges_eval(points: Array, *, bins: int, dim: int) -> Array:
     low, high = range_of(points, None, dim)
     with using(trace=None):
         return linspace(low, high, bins + 1, dtype=from_numpy_dtype(points.dtype)).array()
@@ -72,7 +75,7 @@ def _density(counts: Any, edges: list[Any]) -> Any:
     return counts / total
 
 
-def _histogram_eval(points: Any, *others: Any, density: bool) -> Any:
+def _histogram_eval(points: Any, *others: Any, density: bool) -> Array:
     edges, weights = list(others[: points.shape[1]]), others[points.shape[1] :]
     counts = _counts(points, edges, weights[0].astype(np.float64) if weights else None)
     return np.asarray(_density(counts, edges) if density else counts, points.dtype)

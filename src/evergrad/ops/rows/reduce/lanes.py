@@ -50,7 +50,7 @@ SORTED = lowered("kernels.sort")
 
 def place_row(
     name: str,
-    function: Callable[..., Any],
+    function: Callable[..., object],
     emit: Emit,
     doc: str,
     extent: Callable[..., int] = lambda n, **attrs: 1,
@@ -58,7 +58,7 @@ def place_row(
 ) -> Op:
     """A row that gives places along ``dim``: one for each lane, or ``extent(n, **attrs)`` many."""
 
-    def type_rule(x: TensorType, *, dim: int, **attrs: Any) -> TensorType:
+    def type_rule(x: TensorType, *, dim: int, **attrs: object) -> TensorType:
         if x.dtype.is_complex or (x.dtype is dtypes.bool_ and not booleans):
             raise NotImplementedError(f"\"{name}\" not implemented for '{x.dtype.name}'")
         shape = with_extent(x.shape, dim, extent(x.shape[dim], **attrs))
@@ -70,7 +70,7 @@ def place_row(
     )  # fmt: skip
 
 
-def gathered(op: Op, input: Tensor, dim: int, **attrs: Any) -> tuple[Tensor, Tensor]:
+def gathered(op: Op, input: Tensor, dim: int, **attrs: object) -> tuple[Tensor, Tensor]:
     """What stands at the places a row finds, and those places; 0-d for a 0-d tensor."""
     lanes, dim = as_lanes(input, dim)
     places = bind(op, lanes, dim=dim, **attrs)
@@ -80,7 +80,7 @@ def gathered(op: Op, input: Tensor, dim: int, **attrs: Any) -> tuple[Tensor, Ten
     return (values, places) if input.ndim else (reshape(values, ()), reshape(places, ()))
 
 
-def chosen(kind: Any, op: Op, input: Tensor, dim: int, keepdim: bool, **attrs: Any) -> Any:
+def chosen(kind: Any, op: Op, input: Tensor, dim: int, keepdim: bool, **attrs: object) -> Any:
     """:func:`gathered` from the one place a row finds in each lane."""
     at = normalize_dim(dim, input.ndim)
     check_nonempty(kind.__name__, input._type.shape, (at,) if input.ndim else ())

@@ -19,7 +19,7 @@ from evergrad.core.families import reduction
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, lowered, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, reduced_shape
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.constants import scalar_tensor
 from evergrad.ops.rows.elementwise.arithmetic import lerp
@@ -38,7 +38,7 @@ from evergrad.ops.surface.public import expose
 # -- medians ------------------------------------------------------------------------------------
 
 
-def _median_places(x: Any, *, dim: int) -> Any:
+def _median_places(x: Array, *, dim: int) -> Array:
     """The lower of two in the middle; a NaN if there is one."""
     middle = np.take(stable_order(x, dim), [(x.shape[dim] - 1) // 2], dim)
     missing = np.isnan(x)
@@ -46,7 +46,7 @@ def _median_places(x: Any, *, dim: int) -> Any:
     return np.where(missing.any(dim, keepdims=True), first_missing, middle)
 
 
-def _nanmedian_places(x: Any, *, dim: int) -> Any:
+def _nanmedian_places(x: Array, *, dim: int) -> Array:
     there = np.sum(~np.isnan(x), dim, keepdims=True)
     return np.take_along_axis(stable_order(x, dim), np.maximum(there - 1, 0) // 2, dim)
 
@@ -59,7 +59,7 @@ NANMEDIAN_PLACE = place_row("nanmedian_place", _nanmedian_places, SORTED,
 
 
 def _median_of_all(name: str, places: Any, doc: str) -> Op:
-    def evaluate(x: Any, *, dims: Shape, keepdim: bool) -> Any:
+    def evaluate(x: Array, *, dims: Shape, keepdim: bool) -> Array:
         kept = [n for i, n in enumerate(x.shape) if i not in dims]
         lanes = np.moveaxis(x, dims, range(len(kept), x.ndim)).reshape(*kept, -1)
         if not lanes.shape[-1]:
@@ -103,7 +103,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
 # -- mode ---------------------------------------------------------------------------------------
 
 
-def _mode_places(x: Any, *, dim: int) -> Any:
+def _mode_places(x: Array, *, dim: int) -> Array:
     """The last of the commonest elements, the smallest where several are as common."""
     x = np.moveaxis(x, dim, -1)
     order = stable_order(x, x.ndim - 1)
@@ -158,7 +158,7 @@ def _check_quantile(name: str, input: Tensor, q: Any, interpolation: str) -> Non
     )
 
 
-def _ranks(lanes: Tensor, q: Tensor, ignore_nan: bool) -> Any:
+def _ranks(lanes: Tensor, q: Tensor, ignore_nan: bool) -> Tensor:
     """The fractional position of each quantile in a sorted lane."""
     last = lanes._type.shape[-1] - 1
     if ignore_nan:
@@ -179,7 +179,7 @@ def _between(lanes: Tensor, ranks: Tensor, interpolation: str) -> Tensor:
 
 
 def _quantile(
-    name: str, input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str
+    name: str, input: Tensor, q: object, dim: int | None, keepdim: bool, interpolation: str
 ) -> Tensor:
     _check_quantile(name, input, q, interpolation)
     shape = input._type.shape
@@ -197,7 +197,7 @@ def _quantile(
 @expose(numpy_names=True)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def quantile(
-    input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
+    input: Tensor, q: object, dim: int | None = None, keepdim: bool = False, *,
     interpolation: str = "linear",
 ) -> Tensor:  # fmt: skip
     """What a fraction ``q`` of the elements is below, interpolated between neighbours."""
@@ -207,7 +207,7 @@ def quantile(
 @expose(numpy_names=True)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def nanquantile(
-    input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
+    input: Tensor, q: object, dim: int | None = None, keepdim: bool = False, *,
     interpolation: str = "linear",
 ) -> Tensor:  # fmt: skip
     """:func:`quantile` of what is not NaN."""

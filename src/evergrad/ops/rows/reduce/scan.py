@@ -8,7 +8,7 @@ factors are no exception, to any order.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered
 from evergrad.core.shapes import TensorType, normalize_dim
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.memory import pool
 from evergrad.ops.rows.creation.constants import full
 from evergrad.ops.rows.elementwise.basic import exp, where
@@ -34,8 +34,11 @@ from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.rows.reduce.sums import sum_type
 from evergrad.ops.surface.public import expose
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
 
-def _along(function: Any, x: Any, dim: int, reverse: bool) -> Any:
+
+def _along(function: Any, x: Any, dim: int, reverse: bool) -> Array:
     return np.flip(function(np.flip(x, dim), dim), dim) if reverse else function(x, dim)
 
 
@@ -52,7 +55,7 @@ _CARRIED = {np.dtype(np.float32): np.float64, np.dtype(np.complex64): np.complex
 def _accumulated(ufunc: np.ufunc) -> Any:
     """``ufunc.accumulate``, which goes through lanes one by one, or all lanes step by step."""
 
-    def run(x: Any, dim: int) -> Any:
+    def run(x: Array, dim: int) -> Any:
         extent = x.shape[dim]
         if x.dtype.kind not in "fc" or not x.size:
             return ufunc.accumulate(x, dim)
@@ -103,7 +106,7 @@ _running_sum, _running_product = _accumulated(np.add), _accumulated(np.multiply)
 _log_running_sums = _accumulated(np.logaddexp)
 
 
-def _same_type(x: TensorType, **attrs: Any) -> TensorType:
+def _same_type(x: TensorType, **attrs: object) -> TensorType:
     return x
 
 
@@ -121,7 +124,7 @@ def before(x: Tensor, dim: int, reverse: bool = False, fill: float = 0) -> Tenso
 # -- linear recurrences -------------------------------------------------------------------------
 
 
-def _recur_eval(a: Any, b: Any, *, dim: int, reverse: bool) -> Any:
+def _recur_eval(a: Array, b: Array, *, dim: int, reverse: bool) -> Array:
     a, b = (np.flip(v, dim) if reverse else v for v in (a, b))
     extent = a.shape[dim]
     found = (_recur_wide if extent and a.size >= _WIDE * extent else _recur_long)(a, b, dim)
@@ -139,7 +142,7 @@ def _recur_wide(a: Any, b: Any, dim: int) -> Any:
     return np.moveaxis(total, 0, dim)
 
 
-def _recur_long(a: Any, b: Any, dim: int) -> Any:
+def _recur_long(a: Array, b: Array, dim: int) -> Array:
     """By doubling: after each step, ``(a, b)`` carries twice as far."""
     a, b = (np.moveaxis(v, dim, -1) for v in (a, b))
     step, extent = 1, a.shape[-1]
@@ -151,7 +154,9 @@ def _recur_long(a: Any, b: Any, dim: int) -> Any:
     return np.moveaxis(b, -1, dim)
 
 
-def _recur_vjp(g: Tensor, y: Tensor, a: Tensor, b: Tensor, *, dim: int, reverse: bool) -> Any:
+def _recur_vjp(
+    g: Tensor, y: Tensor, a: Tensor, b: Tensor, *, dim: int, reverse: bool
+) -> tuple[Tensor, Tensor]:
     back = recur(conj(before(a, dim, not reverse)), g, dim, not reverse)
     return back * conj(before(y, dim, reverse)), back
 
@@ -190,7 +195,7 @@ def recur(a: Tensor, b: Tensor, dim: int, reverse: bool = False) -> Tensor:
 # -- sums and products --------------------------------------------------------------------------
 
 
-def _cumsum_eval(x: Any, *, dim: int, reverse: bool) -> Any:
+def _cumsum_eval(x: Array, *, dim: int, reverse: bool) -> Array:
     return _along(_running_sum, x, dim, reverse)
 
 
@@ -207,7 +212,7 @@ CUMSUM = linear(
 )  # fmt: skip
 
 
-def _cumprod_eval(x: Any, *, dim: int, reverse: bool) -> Any:
+def _cumprod_eval(x: Array, *, dim: int, reverse: bool) -> Array:
     return _along(_running_product, x, dim, reverse)
 
 
@@ -233,7 +238,7 @@ def products_before(x: Tensor, dim: int, reverse: bool = False) -> Tensor:
     return before(bind(CUMPROD, x, dim=dim, reverse=reverse), dim, reverse, fill=1)
 
 
-def _scanned(op: Op, input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def _scanned(op: Op, input: Tensor, dim: int, dtype: DtypeLike = None) -> Tensor:
     if input._type.shape and dtype is None and input._type.dtype.category >= dtypes.FLOATING:
         dim = normalize_dim(dim, len(input._type.shape))
         return bind(op, input, dim=dim, reverse=False)  # type: ignore[no-any-return]
@@ -242,13 +247,13 @@ def _scanned(op: Op, input: Tensor, dim: int, dtype: Any = None) -> Tensor:
 
 
 @expose(inplace=True, numpy_names=True)
-def cumsum(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+def cumsum(input: Tensor, dim: int, *, dtype: DtypeLike = None) -> Tensor:
     """The running sum along a dimension; integers are summed in int64."""
     return _scanned(CUMSUM, input, dim, dtype)
 
 
 @expose(inplace=True, numpy_names=True)
-def cumprod(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+def cumprod(input: Tensor, dim: int, *, dtype: DtypeLike = None) -> Tensor:
     """The running product along a dimension; integers are multiplied in int64."""
     return _scanned(CUMPROD, input, dim, dtype)
 
@@ -262,7 +267,7 @@ def _logcumsumexp_type(x: TensorType, *, dim: int, reverse: bool) -> TensorType:
     return x
 
 
-def _logcumsumexp_eval(x: Any, *, dim: int, reverse: bool) -> Any:
+def _logcumsumexp_eval(x: Array, *, dim: int, reverse: bool) -> Array:
     accumulate = _log_running_sum if x.dtype.kind == "c" else _log_running_sums
     return _along(accumulate, x, dim, reverse)
 
@@ -317,7 +322,7 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
 
 
 def _running_places(ufunc: Any) -> Any:
-    def places(x: Any, *, dim: int) -> Any:
+    def places(x: Any, *, dim: int) -> Array:
         best = ufunc.accumulate(x, dim)
         renewed = (x == best) | (x != x)
         shape = [-1 if i == dim else 1 for i in range(x.ndim)]
@@ -400,7 +405,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1)
 
 @expose(method=False, out=False, numpy_names=True)
 def cumulative_trapezoid(
-    y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1
+    y: Tensor, x: Tensor | None = None, *, dx: object = 1, dim: int = -1
 ) -> Tensor:
     """The running integral along a dimension by the trapezoidal rule."""
     return cumsum(_trapezoids("cumulative_trapezoid", y, x, dx, dim), dim)

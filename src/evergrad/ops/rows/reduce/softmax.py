@@ -16,7 +16,7 @@ from evergrad.core.composite import composite
 from evergrad.core.families import opaque
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.memory import pool
 from evergrad.ops.rows.elementwise.basic import exp
 from evergrad.ops.rows.movement.views import to_front
@@ -31,7 +31,7 @@ def _along_lanes(function: Any) -> Any:
     """Apply ``function(x, out, axis)`` along one dimension: the last a few rows at a time, others
     at once, since rows of lanes side by side are what NumPy goes through."""
 
-    def run(x: Any, *, dim: int) -> Any:
+    def run(x: Any, *, dim: int) -> Array:
         out = pool.empty(x.shape, x.dtype)
         columns = x.shape[-1]
         if not x.size:
@@ -48,13 +48,13 @@ def _along_lanes(function: Any) -> Any:
     return run
 
 
-def _softmax_eval(x: Any, out: Any, axis: int) -> None:
+def _softmax_eval(x: Array, out: Array, axis: int) -> None:
     np.subtract(x, np.maximum.reduce(x, axis, keepdims=True), out=out)
     np.exp(out, out=out)
     np.divide(out, pairwise_sum(out, (axis,), True), out=out)
 
 
-def _log_softmax_eval(x: Any, out: Any, axis: int) -> None:
+def _log_softmax_eval(x: Array, out: Array, axis: int) -> None:
     np.subtract(x, np.maximum.reduce(x, axis, keepdims=True), out=out)
     np.subtract(out, np.log(pairwise_sum(np.exp(out), (axis,), True)), out=out)
 

@@ -15,7 +15,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.eager import lanes
 from evergrad.core.shapes import normalize_dim
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.movement.views import reshape
 from evergrad.ops.rows.reduce.lanes import SORTED, as_lanes, chosen, gathered, place_row
 from evergrad.ops.surface.public import expose
@@ -23,7 +23,7 @@ from evergrad.ops.surface.public import expose
 # -- sorting ------------------------------------------------------------------------------------
 
 
-def stable_order(x: Any, dim: int, descending: bool = False) -> Any:
+def stable_order(x: Array, dim: int, descending: bool = False) -> Array:
     """The places that sort each lane; equal elements keep their order."""
     if not descending:
         return np.argsort(x, dim, kind="stable")
@@ -64,7 +64,7 @@ def msort(input: Tensor) -> Tensor:
 # -- the first few ------------------------------------------------------------------------------
 
 
-def _topk_places(x: Any, *, dim: int, k: int, largest: bool) -> Any:
+def _topk_places(x: Array, *, dim: int, k: int, largest: bool) -> Array:
     native = lanes.topk(x, k, largest) if dim == x.ndim - 1 else None
     if native is not None:
         return native
@@ -97,7 +97,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return return_types.topk(*gathered(TOPK, input, dim, k=k, largest=bool(largest)))
 
 
-def _kth_place(x: Any, *, dim: int, k: int) -> Any:
+def _kth_place(x: Array, *, dim: int, k: int) -> Array:
     return np.take(np.argpartition(x, k - 1, dim), [k - 1], dim)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,11 +36,14 @@ from evergrad.core.shapes import (
     reduced_shape,
     tensor_type,
 )
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.elementwise.basic import exp, where
 from evergrad.ops.rows.movement.views import expand, movedim, reshape, to_front
 from evergrad.ops.rows.reduce.pairwise import pairwise_sum
 from evergrad.ops.surface.public import expose
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
 
 
 def folded(x: TensorType, *, dims: Shape, keepdim: bool) -> TensorType:
@@ -49,7 +52,7 @@ def folded(x: TensorType, *, dims: Shape, keepdim: bool) -> TensorType:
 
 
 def batch_fold(
-    op: Op, args: Sequence[Any], at: Sequence[Any], *, dims: Shape, keepdim: bool, **rest: Any
+    op: Op, args: Sequence[Any], at: Sequence[Any], *, dims: Shape, keepdim: bool, **rest: object
 ) -> Any:
     """Folds leave a leading batch dimension alone; numbers beside the tensor are passed on."""
     x = to_front(args[0], at[0])
@@ -67,7 +70,7 @@ def count_of(shape: Shape, dims: Shape) -> int:
     return math.prod(shape[d] for d in dims)
 
 
-def sum_type(input: Tensor, dtype: Any) -> Tensor:
+def sum_type(input: Tensor, dtype: DtypeLike) -> Tensor:
     """The tensor in the type its sums and products have: int64 for integers."""
     if dtype is not None:
         return cast(input, as_dtype(dtype))
@@ -77,7 +80,7 @@ def sum_type(input: Tensor, dtype: Any) -> Tensor:
 # -- sum and mean -------------------------------------------------------------------------------
 
 
-def _sum_eval(x: Any, *, dims: Shape, keepdim: bool, **out: Any) -> Any:
+def _sum_eval(x: object, *, dims: Shape, keepdim: bool, **out: Any) -> Any:
     return pairwise_sum(x, dims, keepdim, **out)
 
 
@@ -97,7 +100,9 @@ SUM = linear("sum", _sum_eval, folded, _sum_transpose, batch=batch_fold, takes_o
 
 @late_bound
 @expose(numpy_names=True)
-def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def sum(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DtypeLike = None
+) -> Tensor:
     """The sum over all or the given dimensions; integers are summed in int64."""
     if dtype is not None or input._type.dtype.category < dtypes.FLOATING:
         input = sum_type(input, dtype)
@@ -123,7 +128,9 @@ MEAN = linear("mean", _mean_eval, folded, _mean_transpose, batch=batch_fold, tak
 
 
 @expose(numpy_names=True)
-def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def mean(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DtypeLike = None
+) -> Tensor:
     """The mean over all or the given dimensions."""
     if dtype is not None:
         input = cast(input, as_dtype(dtype))
@@ -137,7 +144,9 @@ def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 
 
 @expose(numpy_names=True)
-def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def nansum(
+    input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: DtypeLike = None
+) -> Tensor:
     """The sum with NaN taken as 0."""
     if input.dtype.is_complex:
         raise RuntimeError("nansum does not support complex inputs")
@@ -145,7 +154,9 @@ def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any 
 
 
 @expose(numpy_names=True)
-def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def nanmean(
+    input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: DtypeLike = None
+) -> Tensor:
     """The mean of what is not NaN."""
     if input.dtype.category < dtypes.FLOATING:
         raise RuntimeError(
@@ -192,7 +203,9 @@ PROD = reduction("prod", _prod_eval, folded, lambda t, y, x, dims: t * _others(x
 
 
 @expose(numpy_names=True)
-def prod(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def prod(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DtypeLike = None
+) -> Tensor:
     """The product over all dimensions or one; integers are multiplied in int64."""
     input = sum_type(input, dtype)
     if dim is None:
@@ -229,13 +242,13 @@ def _truth(op: Op, input: Tensor, dim: Any, keepdim: bool) -> Tensor:
 
 
 @expose(numpy_names=True)
-def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def any(input: Tensor, dim: object = None, keepdim: bool = False) -> Tensor:
     """Whether any element is nonzero."""
     return _truth(ANY, input, dim, keepdim)
 
 
 @expose(numpy_names=True)
-def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def all(input: Tensor, dim: object = None, keepdim: bool = False) -> Tensor:
     """Whether all elements are nonzero."""
     return _truth(ALL, input, dim, keepdim)
 
@@ -243,7 +256,7 @@ def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
 # -- log of summed exponentials -----------------------------------------------------------------
 
 
-def _logsumexp_eval(x: Any, *, dims: Shape, keepdim: bool) -> Any:
+def _logsumexp_eval(x: Array, *, dims: Shape, keepdim: bool) -> Any:
     top = np.max(x.real, axis=dims, keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, 0).astype(top.dtype)
     found = np.log(pairwise_sum(np.exp(x - top), dims, True)) + top

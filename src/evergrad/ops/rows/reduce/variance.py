@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from evergrad.core.families import opaque, reduction
 from evergrad.core.op import ArgType, Op
 from evergrad.core.row_facts import AutocastPolicy, Combine, EagerReduction, lowered
 from evergrad.core.shapes import Shape, TensorType, normalize_dims, reduced_shape
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import scalar_tensor
 from evergrad.ops.rows.elementwise.basic import pow as power
 from evergrad.ops.rows.elementwise.basic import sqrt, where
@@ -36,10 +36,13 @@ from evergrad.ops.rows.reduce.sums import batch_fold, count_of, folded, mean, un
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
+
 # -- variance and standard deviation ------------------------------------------------------------
 
 
-def _var_eval(x: Any, correction: Any, *, dims: Shape, keepdim: bool) -> Any:
+def _var_eval(x: Array, correction: Any, *, dims: Shape, keepdim: bool) -> Any:
     count = count_of(x.shape, dims)
     distances = np.asarray(x - pairwise_sum(x, dims, True) / count)
     # The mean is rounded: what the distances lack to a sum of 0 is taken off their squares.
@@ -48,11 +51,11 @@ def _var_eval(x: Any, correction: Any, *, dims: Shape, keepdim: bool) -> Any:
     return (squares - np.square(lack) / count) / max(count - float(correction), 0.0)
 
 
-def _std_eval(x: Any, correction: Any, *, dims: Shape, keepdim: bool) -> Any:
+def _std_eval(x: Array, correction: object, *, dims: Shape, keepdim: bool) -> Any:
     return np.sqrt(_var_eval(x, correction, dims=dims, keepdim=keepdim))
 
 
-def _var_weight(x: Tensor, correction: Any, dims: Shape) -> Tensor:
+def _var_weight(x: Tensor, correction: Tensor, dims: Shape) -> Tensor:
     """What the tangent of each element is multiplied with in the tangent of the variance."""
     freedom = scalar_tensor(count_of(x._type.shape, dims), dtype=dtypes.float64) - correction
     return (x - mean(x, dims, True)) * cast(2 / freedom, x.dtype)
@@ -66,11 +69,11 @@ def _var_vjp(
 
 def _var_jvp(
     tangents: Any, y: Tensor, x: Tensor, correction: Any, *, dims: Shape, keepdim: bool
-) -> Any:
+) -> Tensor:
     return total(tangents[0] * _var_weight(x, correction, dims), dims, keepdim)
 
 
-def _half_over(y: Tensor) -> Any:
+def _half_over(y: Tensor) -> Tensor:
     """The slope of the square root by its result, and 0 at 0."""
     return where(y == 0, 0, 0.5 / where(y == 0, 1, y))
 
@@ -79,7 +82,7 @@ def _std_vjp(g: Tensor, y: Tensor, x: Tensor, correction: Tensor, **at: Any) -> 
     return _var_vjp(g * _half_over(y), y, x, correction, **at)
 
 
-def _std_jvp(tangents: Any, y: Tensor, x: Tensor, correction: Any, **at: Any) -> Any:
+def _std_jvp(tangents: Any, y: Tensor, x: Tensor, correction: object, **at: Any) -> Tensor:
     return _var_jvp(tangents, y, x, correction, **at) * _half_over(y)
 
 
@@ -106,7 +109,7 @@ STD = opaque("std", _std_eval, _spread_type, _std_vjp, jvp=_std_jvp, batch=batch
 
 
 def _spread(
-    op: Op, input: Tensor, dim: Any, unbiased: bool | None, keepdim: bool, correction: Any
+    op: Op, input: Tensor, dim: Any, unbiased: bool | None, keepdim: bool, correction: object
 ) -> tuple[Tensor, Shape]:
     """A spread with PyTorch's ways to say how many degrees of freedom are lost; and its dims."""
     if isinstance(dim, bool):  # var(unbiased)
@@ -128,8 +131,8 @@ def _spread(
 
 @expose(numpy_names=True)
 def var(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
-    *, correction: Any = None,
+    input: Tensor, dim: object = None, unbiased: bool | None = None, keepdim: bool = False,
+    *, correction: object = None,
 ) -> Tensor:  # fmt: skip
     """The mean squared distance from the mean, with ``correction`` taken off the count."""
     return _spread(VAR, input, dim, unbiased, keepdim, correction)[0]
@@ -137,8 +140,8 @@ def var(
 
 @expose(numpy_names=True)
 def std(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
-    *, correction: Any = None,
+    input: Tensor, dim: object = None, unbiased: bool | None = None, keepdim: bool = False,
+    *, correction: object = None,
 ) -> Tensor:  # fmt: skip
     """The square root of the variance."""
     return _spread(STD, input, dim, unbiased, keepdim, correction)[0]
@@ -146,8 +149,8 @@ def std(
 
 @expose(method=False, out=False, numpy_names=True)
 def var_mean(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
-    *, correction: Any = None,
+    input: Tensor, dim: object = None, unbiased: bool | None = None, keepdim: bool = False,
+    *, correction: object = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The variance and the mean."""
     found, dims = _spread(VAR, input, dim, unbiased, keepdim, correction)
@@ -156,8 +159,8 @@ def var_mean(
 
 @expose(method=False, out=False, numpy_names=True)
 def std_mean(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
-    *, correction: Any = None,
+    input: Tensor, dim: object = None, unbiased: bool | None = None, keepdim: bool = False,
+    *, correction: object = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The standard deviation and the mean."""
     found, dims = _spread(STD, input, dim, unbiased, keepdim, correction)
@@ -167,7 +170,7 @@ def std_mean(
 # -- norms --------------------------------------------------------------------------------------
 
 
-def _norm_eval(x: Any, *, dims: Shape, keepdim: bool) -> Any:
+def _norm_eval(x: Array, *, dims: Shape, keepdim: bool) -> Any:
     return np.sqrt(pairwise_sum(np.square(x), dims, keepdim))
 
 
@@ -188,7 +191,7 @@ def _power_norm_eval(x: Any, p: Any, *, dims: Shape, keepdim: bool) -> Any:
     return pairwise_sum(np.absolute(x) ** p, dims, keepdim) ** (1 / p)
 
 
-def _power_norm_weight(y: Tensor, x: Tensor, p: Any) -> Tensor:
+def _power_norm_weight(y: Tensor, x: Tensor, p: Tensor) -> Tensor:
     dead = (x == 0) | (y == 0)
     share = absolute(where(dead, 1, x)) / where(dead, 1, y)
     return where(dead, 0, sign(x) * power(share, p - 1))
@@ -202,8 +205,8 @@ def _power_norm_vjp(
 
 
 def _power_norm_jvp(
-    tangents: Any, y: Tensor, x: Tensor, p: Any, *, dims: Shape, keepdim: bool
-) -> Any:
+    tangents: Any, y: Tensor, x: Tensor, p: Tensor, *, dims: Shape, keepdim: bool
+) -> Tensor:
     weight = _power_norm_weight(unfolded(y, x._type.shape, dims, keepdim), x, p)
     return total(tangents[0] * weight, dims, keepdim)
 
@@ -252,7 +255,12 @@ def _check_identity(p: float, shape: Shape, dims: Shape) -> None:
 
 @expose(numpy_names=True)
 def norm(
-    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    input: Tensor,
+    p: Any = "fro",
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: DtypeLike = None,
 ) -> Tensor:
     """The ``p``-norm of all elements or along dimensions; ``"fro"`` is the Euclidean one."""
     if isinstance(input, Compound):

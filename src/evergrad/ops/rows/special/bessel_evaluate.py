@@ -53,7 +53,7 @@ def _wave(order: int, x: Array, second: bool) -> Any:
     return wave / np.sqrt(math.pi * x)
 
 
-def _square_variable(x: Array, reach: float) -> Any:
+def _square_variable(x: Array, reach: float) -> Array:
     return 2 * (x / reach) ** 2 - 1
 
 
@@ -76,7 +76,7 @@ def _second_kind(order: int) -> Function:
         pole = 2 / (math.pi * x) if order else 0
         return (2 / math.pi) * np.log(x) * _j_near(order, x) + rest - pole
 
-    def function(x: Array) -> Any:
+    def function(x: Array) -> Array:
         found = _pieced(np.where(x > 0, x, 1), 8, near, lambda z: _wave(order, z, True))
         return np.where(x > 0, found, np.where(x == 0, -np.inf, np.nan))
 
@@ -101,11 +101,11 @@ def _modified_second_kind(order: int, scaled: bool) -> Function:
         found = rest + logarithm if order else rest - logarithm
         return found * np.exp(x) if scaled else found
 
-    def far(x: Array) -> Any:
+    def far(x: Array) -> Array:
         found = chebyshev(4 / x - 1, _K_FAR[order]) / np.sqrt(x)
         return found if scaled else found * np.exp(-x)
 
-    def function(x: Array) -> Any:
+    def function(x: Array) -> Array:
         found = _pieced(np.where(x > 0, x, 1), 2, near, far)
         return np.where(x > 0, found, np.where(x == 0, np.inf, np.nan))
 
@@ -121,12 +121,12 @@ scaled_modified_bessel_k1: Any = blockwise(_modified_second_kind(1, scaled=True)
 # -- spherical, and Airy's ----------------------------------------------------------------------
 
 
-def _spherical_j0(x: Array) -> Any:
+def _spherical_j0(x: Array) -> Array:
     zero = x == 0
     return np.where(zero, 1, np.where(np.isinf(x), 0, np.sin(x) / np.where(zero, 1, x)))
 
 
-def _airy_right(x: Array) -> Any:
+def _airy_right(x: Array) -> Array:
     z = 2 / 3 * x * np.sqrt(x)
     decay = chebyshev(2 * (2 / 3 * 2**1.5) / z - 1, tables.AIRY_RIGHT)
     return decay * np.exp(-z) / (2 * math.sqrt(math.pi) * np.sqrt(np.sqrt(x)))
@@ -142,7 +142,7 @@ def _airy_left(x: Array) -> Any:
     return wave / (math.sqrt(math.pi) * np.sqrt(np.sqrt(x)))
 
 
-def _airy(x: Array) -> Any:
+def _airy(x: Array) -> Array:
     def not_far_left(x: Array) -> Any:
         return _pieced(x, 2, lambda z: chebyshev((z + 2) / 4, tables.AIRY_MIDDLE), _airy_right)
 

@@ -15,14 +15,14 @@ Array = np.ndarray[Any, Any]
 _BLOCK = 1 << 13
 
 
-def blockwise(function: Callable[..., Any], single: Callable[..., Any] | None = None) -> Any:
+def blockwise(function: Callable[..., object], single: Callable[..., object] | None = None) -> Any:
     """Run a function of flat double-precision blocks on arrays of any shape that broadcast.
 
     ``single`` takes its place for float32, which is widened otherwise.
     """
 
     @functools.wraps(function)
-    def run(*arrays: Any) -> Any:
+    def run(*arrays: Any) -> Array:
         if len(arrays) > 1:
             arrays = np.broadcast_arrays(*arrays)
         shape, kind = arrays[0].shape, np.result_type(*arrays)
@@ -39,7 +39,7 @@ def blockwise(function: Callable[..., Any], single: Callable[..., Any] | None = 
     return run
 
 
-def polynomial(coefficients: Sequence[float], x: Array) -> Any:
+def polynomial(coefficients: Sequence[float], x: Array) -> Array:
     """By powers of ``x``, lowest first."""
     total = x * coefficients[-1]
     for c in coefficients[-2:0:-1]:
@@ -49,7 +49,7 @@ def polynomial(coefficients: Sequence[float], x: Array) -> Any:
     return total
 
 
-def chebyshev(x: Array, coefficients: Sequence[float]) -> Any:
+def chebyshev(x: Array, coefficients: Sequence[float]) -> Array:
     """By Chebyshev polynomials, lowest first (Clenshaw's recurrence)."""
     ahead, current = np.zeros_like(x), np.zeros_like(x)
     twice = 2 * x

@@ -23,7 +23,7 @@ _SQRT_PI = math.sqrt(math.pi)
 # -- error functions ----------------------------------------------------------------------------
 
 
-def _exp_of_square(factor: float, x: Array) -> Any:
+def _exp_of_square(factor: float, x: Array) -> Array:
     """``exp(factor * x * x)``, with the square taken to twice the precision."""
     high = x.astype(np.float32).astype(np.float64)
     return np.exp(factor * high * high) * np.exp(factor * (x - high) * (x + high))
@@ -63,7 +63,7 @@ def _erfcx(x: Array) -> Any:
     return np.where(x >= 0, tail, 2 * _exp_of_square(1, np.clip(x, -30, 0)) - tail)
 
 
-def _erfcinv_small(q: Array) -> Any:
+def _erfcinv_small(q: Array) -> Array:
     """The y with ``erfc(y) = q``, for q <= 1/2: Newton's method on the logarithm of both sides."""
     target = np.log(q)
     y = np.sqrt(np.maximum(-target - 0.5 * np.log(np.maximum(-target, 0.5)) - 0.5, 0.05))
@@ -73,7 +73,7 @@ def _erfcinv_small(q: Array) -> Any:
     return y
 
 
-def _erfinv(x: Array) -> Any:
+def _erfinv(x: Array) -> Array:
     """Newton's method, in the middle on ``erf``, outside on ``log(erfc)``."""
     size = np.abs(x)
     middle = np.minimum(size, 0.5)
@@ -98,7 +98,7 @@ def _log_ndtr(x: Array) -> Any:
     return np.where(x < -1, left, np.log1p(-_ndtr(-x)))
 
 
-def _ndtri(p: Array) -> Any:
+def _ndtri(p: Array) -> Array:
     tail = np.minimum(p, 1 - p)
     outer = tail < 0.25
     y = np.where(outer, _erfcinv_small(np.where(outer, 2 * tail, 0.5)), _erfinv(np.abs(2 * p - 1)))
@@ -127,7 +127,7 @@ _DIGAMMA_TAIL = tuple(b / (2 * k) for k, b in enumerate(_BERNOULLI[:8], 1))
 _EULER_MACLAURIN = tuple(b / math.factorial(2 * k) for k, b in enumerate(_BERNOULLI, 1))
 
 
-def _fraction(x: Array) -> Any:
+def _fraction(x: Array) -> Array:
     """What ``x`` has over the nearest integer: enough to know functions of period 1."""
     return x - np.rint(x)
 
@@ -138,7 +138,7 @@ def _lgamma_far(x: Array) -> Any:
     return (x - 0.5) * (np.log(x) - 1) + (0.5 * math.log(2 * math.pi) - 0.5 + tail)
 
 
-def _lgamma_near(x: Array) -> Any:
+def _lgamma_near(x: Array) -> Array:
     """For 0 < x < 8: moved to between 1 and 2, where a polynomial knows it.
 
     ``one`` and ``two`` are the distances from the zeros there, kept exact.
@@ -155,13 +155,13 @@ def _lgamma_near(x: Array) -> Any:
     return core + np.where(below, -moved, moved)
 
 
-def _lgamma_positive(x: Array) -> Any:
+def _lgamma_positive(x: Array) -> Array:
     far = x >= 8
     near = _lgamma_near(np.where(far, 1, x))
     return np.where(far, _lgamma_far(np.where(far, x, 8)), near)
 
 
-def _lgamma(x: Array) -> Any:
+def _lgamma(x: Array) -> Array:
     out = _lgamma_positive(np.abs(x))
     negative = x < 0
     if negative.any():
@@ -172,7 +172,7 @@ def _lgamma(x: Array) -> Any:
     return np.where(x == 0, np.inf, out)
 
 
-def _digamma_positive(x: Array) -> Any:
+def _digamma_positive(x: Array) -> Array:
     total = np.zeros_like(x)
     for _ in range(10):
         below = x < 10
@@ -182,7 +182,7 @@ def _digamma_positive(x: Array) -> Any:
     return total + np.log(x) - 0.5 / x - square * polynomial(_DIGAMMA_TAIL, square)
 
 
-def _digamma(x: Array) -> Any:
+def _digamma(x: Array) -> Array:
     negative = x < 0
     out = _digamma_positive(np.where(negative, 1 - x, x))
     rest = _fraction(x)
@@ -191,7 +191,7 @@ def _digamma(x: Array) -> Any:
     return np.where(x == 0, np.copysign(np.inf, -x), out)
 
 
-def _trigamma(x: Array) -> Any:
+def _trigamma(x: Array) -> Array:
     """Ten steps up, then the asymptotic series; below zero by reflection."""
     negative = x < 0
     z = np.where(negative, 1 - x, x)
@@ -206,7 +206,7 @@ def _trigamma(x: Array) -> Any:
     return out
 
 
-def _zeta(s: Array, q: Array) -> Any:
+def _zeta(s: Array, q: Array) -> Array:
     """The sum of ``(q + k) ** -s`` over k >= 0: some terms, then the Euler-Maclaurin formula."""
     pole = (q <= 0) & (q == np.floor(q))
     outside = (s < 1) | ((q <= 0) & (s != np.floor(s))) | np.isnan(s) | np.isnan(q)
@@ -232,7 +232,7 @@ trigamma: Any = blockwise(_trigamma, single.trigamma)
 zeta: Any = blockwise(_zeta)
 
 
-def polygamma(x: Any, *, n: int) -> Any:
+def polygamma(x: Array, *, n: int) -> Any:
     """The derivative number ``n`` >= 1 of digamma."""
     if n == 1:
         return trigamma(x)
@@ -276,7 +276,7 @@ def _upper_fraction(a: Array, x: Array) -> Any:
     return total * _gamma_prefix(a, x)
 
 
-def _incomplete_gamma(a: Array, x: Array, upper: bool) -> Any:
+def _incomplete_gamma(a: Array, x: Array, upper: bool) -> Array:
     inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
     by_series = x <= a + 1
     one, two = np.where(inside & by_series, a, 1), np.where(inside & by_series, x, 1)
@@ -304,7 +304,7 @@ def _bessel(order: int, scaled: bool) -> Callable[[Array], Any]:
         (tables.I0_NEAR, tables.I0_FAR), (tables.I1_NEAR, tables.I1_FAR),
     )[order]  # fmt: skip
 
-    def function(x: Array) -> Any:
+    def function(x: Array) -> Array:
         size = np.abs(x)
         small = np.minimum(size, 8)
         large = np.maximum(size, 8)

@@ -28,7 +28,7 @@ _DIGAMMA_TAIL = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132)
 _TRIGAMMA_TAIL = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66)
 
 
-def _with_sign_of(x: Array, size: Array) -> Any:
+def _with_sign_of(x: Array, size: Array) -> Array:
     """``np.copysign`` of float32 numbers that are not negative."""
     bits = x.view(np.int32) & _SIGN
     bits |= size.view(np.int32)
@@ -38,7 +38,7 @@ def _with_sign_of(x: Array, size: Array) -> Any:
 # -- error functions ----------------------------------------------------------------------------
 
 
-def erf(x: Array) -> Any:
+def erf(x: Array) -> Array:
     size = np.abs(x)
     near = polynomial(tables.ERF_NEAR_SINGLE, x * x)
     near *= x
@@ -48,7 +48,7 @@ def erf(x: Array) -> Any:
     return pick(size < 1, near, _with_sign_of(x, 1 - far))
 
 
-def erfc(x: Array) -> Any:
+def erfc(x: Array) -> Array:
     size = np.abs(x).astype(np.float64)
     right = polynomial(tables.ERFCX_SINGLE, 1 - 7.5 / (size + 3.75))
     right /= 1 + 2 * size
@@ -58,7 +58,7 @@ def erfc(x: Array) -> Any:
     return pick(x < 0, 2 - single, single)
 
 
-def erfinv(x: Array) -> Any:
+def erfinv(x: Array) -> Array:
     """By two polynomials, in ``w = -log(1 - x * x)`` and in its root."""
     w = -np.log((1 - x) * (1 + x))
     ratio = polynomial(tables.ERFINV_NEAR_SINGLE, w - 2.5)
@@ -135,7 +135,7 @@ def digamma(x: Array) -> Any:
     return out
 
 
-def trigamma(x: Array) -> Any:
+def trigamma(x: Array) -> Array:
     wide = x.astype(np.float64)
     negative = wide < 0
     reflected = negative.any()
@@ -160,7 +160,7 @@ def bessel(order: int, scaled: bool) -> Callable[[Array], Any]:
     near: Sequence[float] = (tables.I0_NEAR_SINGLE, tables.I1_NEAR_SINGLE)[order]
     far: Sequence[float] = (tables.I0_FAR_SINGLE, tables.I1_FAR_SINGLE)[order]
 
-    def function(x: Array) -> Any:
+    def function(x: Array) -> Array:
         wide = x.astype(np.float64)
         size = np.abs(wide)
         out = polynomial(near, np.minimum(size, 8) / 4 - 1)

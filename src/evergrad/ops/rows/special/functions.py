@@ -21,7 +21,7 @@ from evergrad.core.families import elementwise, meet_as_float, not_complex
 from evergrad.core.namespace import ops
 from evergrad.core.op import Op
 from evergrad.core.row_facts import ITERATED, UNWRITTEN, Builder, Emit, Value, elementary, expensive
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import arange
 from evergrad.ops.rows.elementwise.basic import exp, log, log1p, unary, where
 from evergrad.ops.rows.elementwise.clamp import clamp
@@ -44,14 +44,14 @@ def _row(name: str, function: Callable[..., Any], d: Any, doc: str, emit: Emit =
 
 
 def _common(
-    name: str, function: Callable[..., Any], d: Any, doc: str, emit: Emit = UNWRITTEN
+    name: str, function: Callable[..., object], d: object, doc: str, emit: Emit = UNWRITTEN
 ) -> Any:
     """A row of one argument, public as function, method and in-place method."""
     return unary(name, function, d, accepts=not_complex, takes_out=False, emit=emit, doc=doc)
 
 
 def _special(
-    name: str, function: Callable[..., Any], d: Any, doc: str, emit: Emit = UNWRITTEN
+    name: str, function: Callable[..., object], d: object, doc: str, emit: Emit = UNWRITTEN
 ) -> Any:
     """A row of one argument that only ``evergrad.special`` offers."""
     op = _row(name, function, d, doc, emit)
@@ -102,11 +102,11 @@ ndtri: Any = _special(
 # -- gamma functions ----------------------------------------------------------------------------
 
 
-def _digamma_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
+def _digamma_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
     return t * polygamma(1, x)
 
 
-def _polygamma_slope(t: Tensor, y: Tensor, x: Tensor, *, n: int) -> Any:
+def _polygamma_slope(t: Tensor, y: Tensor, x: Tensor, *, n: int) -> Tensor:
     return t * polygamma(n + 1, x)
 
 
@@ -142,7 +142,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     return lgamma(unsqueeze(input, -1) + shifts).sum(-1) + constant  # type: ignore[no-any-return]
 
 
-def _zeta_slope(t: Tensor, y: Tensor, x: Tensor, q: Tensor) -> Any:
+def _zeta_slope(t: Tensor, y: Tensor, x: Tensor, q: Tensor) -> Tensor:
     return t * (-x * zeta(x + 1, q))
 
 
@@ -151,7 +151,7 @@ ZETA = _row("zeta", evaluate.zeta, (None, _zeta_slope), "The sum of (q + k) ** -
 
 
 @expose(method=False, into=SPECIAL)
-def zeta(input: Any, other: Any) -> Tensor:
+def zeta(input: object, other: Any) -> Tensor:
     """The Hurwitz zeta function: the sum of ``(other + k) ** -input`` over k >= 0."""
     return bind(ZETA, input, other)  # type: ignore[no-any-return]
 
@@ -160,7 +160,7 @@ def _gamma_density(a: Tensor, x: Tensor) -> Tensor:
     return exp(log(x) * (a - 1) - x - lgamma(a))
 
 
-def _upper_by_order(t: Tensor, a: Tensor, x: Tensor) -> Any:
+def _upper_by_order(t: Tensor, a: Tensor, x: Tensor) -> Tensor:
     """What passes from below ``x`` to above it as the order grows."""
     return t * (ops.standard_gamma_grad(a, x) * _gamma_density(a, x))
 
@@ -190,12 +190,12 @@ def _i0e_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
     return t * (i1e(x) - sign(x) * y)
 
 
-def _i1_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
+def _i1_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
     zero = x == 0
     return t * where(zero, 0.5, i0(x) - y / where(zero, 1, x))
 
 
-def _i1e_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
+def _i1e_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
     zero = x == 0
     return t * where(zero, 0.5, i0e(x) - y * (sign(x) + 1 / where(zero, 1, x)))
 
@@ -224,7 +224,7 @@ sinc: Any = _common("sinc", lambda x: np.sinc(x), _sinc_slope, "sin(pi x) / (pi 
                expensive(_emit_sinc))  # fmt: skip
 
 
-def _logit_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
+def _logit_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
     return where((x < 0) | (x > 1), math.nan, t / (x * (1 - x)))
 
 
@@ -241,7 +241,7 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     return bind(LOGIT, input)  # type: ignore[no-any-return]
 
 
-def _entr_eval(x: Any) -> Any:
+def _entr_eval(x: Array) -> Array:
     inside = np.where(x > 0, x, 1)
     return np.where(
         x > 0, -inside * np.log(inside), np.where(x == 0, 0, np.where(x < 0, -np.inf, x))
@@ -258,11 +258,11 @@ entr: Any = _special("entr", _entr_eval, lambda t, y, x: t * (-log(x) - 1),
                 "-x * log(x): 0 at 0, -inf below.", expensive(_emit_entr))  # fmt: skip
 
 
-def _xlog1py_eval(a: Any, b: Any) -> Any:
+def _xlog1py_eval(a: Array, b: Array) -> Array:
     return np.where(np.equal(a, 0) & ~np.isnan(b), 0, a * np.log1p(b))
 
 
-def _xlog1py_slope(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Any:
+def _xlog1py_slope(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
     dead = (a == 0) & (b <= -1)
     return where(dead, 0, t * log1p(where(dead, 0, b)))
 

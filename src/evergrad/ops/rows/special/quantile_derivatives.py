@@ -51,7 +51,7 @@ def _integral(scale: Array, log_density: Array, factor: Array) -> Array:
     return total
 
 
-def gamma_slope(alpha: Any, x: Any) -> Array:
+def gamma_slope(alpha: Array, x: Array) -> Array:
     """The slope by its shape of a number drawn from the gamma distribution of scale 1."""
     return _in_blocks(_gamma_slope, (alpha, x))
 
@@ -66,7 +66,7 @@ def _gamma_slope(a: Array, x: Array) -> Array:
     return x * _integral(scale, log_density, side * (np.log(x) - digamma(a)) + s)
 
 
-def dirichlet_slope(x: Any, alpha: Any, total: Any) -> Array:
+def dirichlet_slope(x: Array, alpha: Array, total: Array) -> Array:
     """The slope of a Dirichlet component by its own concentration, over ``1 - x``.
 
     The component is beta distributed, with ``alpha`` and ``total - alpha``. The other components

@@ -20,7 +20,7 @@ CollateMap = dict[type | tuple[type, ...], CollateFunction]
 _NOT_NUMERIC = "SUO"
 
 
-def default_convert(data: Any) -> Any:
+def default_convert(data: object) -> Any:
     """Turn every NumPy array and number inside nested containers into a tensor.
 
     Args:
@@ -44,7 +44,7 @@ def default_convert(data: Any) -> Any:
     return data
 
 
-def default_collate(batch: Any) -> Any:
+def default_collate(batch: object) -> Any:
     """Stack the examples of a batch: tensors, arrays and numbers become tensors with one more
     dimension; containers are kept, with each of their values collated; texts stay lists.
 
@@ -61,7 +61,7 @@ def collate(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Any:
     if function is not None:
         return function(batch, collate_fn_map=collate_fn_map)
 
-    def inside(values: Any) -> Any:
+    def inside(values: object) -> Any:
         return collate(values, collate_fn_map=collate_fn_map)
 
     if isinstance(first, Mapping):
@@ -92,7 +92,7 @@ def _not_collatable(what: object) -> TypeError:
     )
 
 
-def _like_mapping(model: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
+def _like_mapping(model: Mapping[object, object], values: dict[object, object]) -> Any:
     """A mapping of the model's type where one can be made, else a dict."""
     try:
         if isinstance(model, MutableMapping):
@@ -105,7 +105,7 @@ def _like_mapping(model: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
         return values
 
 
-def _like_sequence(model: Sequence[Any], values: list[Any]) -> Any:
+def _like_sequence(model: Sequence[object], values: list[object]) -> Any:
     """A sequence of the model's type where one can be made, else a list."""
     try:
         if isinstance(model, MutableSequence):
@@ -147,7 +147,7 @@ def collate_numpy_array_fn(
 
 
 def collate_numpy_scalar_fn(
-    batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None
+    batch: Sequence[object], *, collate_fn_map: CollateMap | None = None
 ) -> Any:
     return evergrad.as_tensor(np.asarray(batch))
 
@@ -160,7 +160,7 @@ def collate_int_fn(batch: Sequence[int], *, collate_fn_map: CollateMap | None = 
     return evergrad.tensor(batch)
 
 
-def collate_str_fn(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Any:
+def collate_str_fn(batch: object, *, collate_fn_map: CollateMap | None = None) -> Any:
     return batch
 
 

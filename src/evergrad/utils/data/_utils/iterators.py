@@ -24,7 +24,7 @@ class BaseIterator:
 
     progress: Progress
 
-    def __init__(self, loader: DataLoader[Any], resume: State | None) -> None:
+    def __init__(self, loader: DataLoader[object], resume: State | None) -> None:
         self._loader_length = loader._length_told
         self._iterable = loader._is_iterable
         self._dataset = loader.dataset
@@ -35,7 +35,7 @@ class BaseIterator:
         self._base_seed: int = draw_seed(loader.generator) if base_seed is None else base_seed
         self._begin(loader, resume)
 
-    def _begin(self, loader: DataLoader[Any], resume: State | None) -> None:
+    def _begin(self, loader: DataLoader[object], resume: State | None) -> None:
         """Start the indices from the first, or after those that had been given out."""
         self._loader_length = loader._length_told
         self._yielded = 0
@@ -92,7 +92,7 @@ class BaseIterator:
         raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
 
 
-def _warn_of_pinning(loader: DataLoader[Any]) -> None:
+def _warn_of_pinning(loader: DataLoader[object]) -> None:
     if not loader.pin_memory:
         return
     if loader.pin_memory_device:
@@ -113,7 +113,7 @@ def _warn_of_pinning(loader: DataLoader[Any]) -> None:
 class SingleProcessIterator(BaseIterator):
     """Makes each batch when it is asked for."""
 
-    def __init__(self, loader: DataLoader[Any], resume: State | None) -> None:
+    def __init__(self, loader: DataLoader[object], resume: State | None) -> None:
         if loader.timeout != 0:
             raise AssertionError(
                 "a DataLoader with num_workers=0 requires timeout == 0, but got "
@@ -154,7 +154,7 @@ class MultiProcessIterator(BaseIterator):
     batch in order is always the next reply of a known worker.
     """
 
-    def __init__(self, loader: DataLoader[Any], resume: State | None) -> None:
+    def __init__(self, loader: DataLoader[object], resume: State | None) -> None:
         self._timeout = loader.timeout
         self._in_order = loader.in_order
         self._persistent = loader.persistent_workers
@@ -168,7 +168,7 @@ class MultiProcessIterator(BaseIterator):
         """Whether the workers are gone."""
         return self._pool is None
 
-    def _begin(self, loader: DataLoader[Any], resume: State | None) -> None:
+    def _begin(self, loader: DataLoader[object], resume: State | None) -> None:
         super()._begin(loader, resume)
         if self._pool is None:
             self._pool = self._start_workers(loader, resume)
@@ -180,13 +180,13 @@ class MultiProcessIterator(BaseIterator):
             for _ in range(self._capacity):
                 self._dispatch()
 
-    def begin_again(self, loader: DataLoader[Any]) -> None:
+    def begin_again(self, loader: DataLoader[object]) -> None:
         """Another epoch with the same workers."""
         former = self.progress.workers
         self._begin(loader, None)
         self.progress.workers = [new_worker(record["random"]) for record in former]
 
-    def _start_workers(self, loader: DataLoader[Any], resume: State | None) -> WorkerPool:
+    def _start_workers(self, loader: DataLoader[object], resume: State | None) -> WorkerPool:
         job = Job(
             dataset=loader.dataset,
             iterable=self._iterable,
@@ -292,7 +292,7 @@ class MultiProcessIterator(BaseIterator):
         if not self._persistent:
             self._pool.retire(worker)
 
-    def _deliver(self, worker: int, reply: Reply, sampler_state: Any) -> Any:
+    def _deliver(self, worker: int, reply: Reply, sampler_state: object) -> Any:
         assert self._pool is not None
         self.progress.advance(worker, sampler_state, reply.is_last, reply.dataset_state)
         if reply.failure is not None:

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import warnings
 from multiprocessing.context import BaseContext
-from typing import Any
 
 
 def check_worker_options(
@@ -34,7 +33,7 @@ def check_worker_options(
         raise ValueError("persistent_workers option needs num_workers > 0")
 
 
-def check_iterable_options(shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
+def check_iterable_options(shuffle: object, sampler: object, batch_sampler: object) -> None:
     """An iterable data set gives its examples in the order it wants."""
     given = {"shuffle": shuffle or None, "sampler": sampler, "batch_sampler": batch_sampler}
     for name, value in given.items():
@@ -46,7 +45,7 @@ def check_iterable_options(shuffle: Any, sampler: Any, batch_sampler: Any) -> No
 
 
 def check_batch_options(
-    batch_size: int | None, shuffle: Any, sampler: Any, batch_sampler: Any, drop_last: bool
+    batch_size: int | None, shuffle: object, sampler: object, batch_sampler: object, drop_last: bool
 ) -> None:
     """Order and batches may each be told in one way only."""
     if sampler is not None and shuffle:
@@ -63,7 +62,7 @@ def check_batch_options(
         )
 
 
-def checked_context(given: Any, num_workers: int) -> BaseContext | None:
+def checked_context(given: object, num_workers: int) -> BaseContext | None:
     """The context that starts processes, from itself or the name of its start method."""
     if given is None:
         return None

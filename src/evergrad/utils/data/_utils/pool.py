@@ -34,7 +34,9 @@ _LOOK_FOR_DEATH = 5.0
 class WorkerPool:
     """Starts workers, sends them tasks, receives their replies, and ends them."""
 
-    def __init__(self, context: Any, job: Job, resumes: Sequence[dict[str, Any] | None]) -> None:
+    def __init__(
+        self, context: object, job: Job, resumes: Sequence[dict[str, object] | None]
+    ) -> None:
         self._owner = os.getpid()
         self._workers: list[_Worker] = []
         quiet_blas()
@@ -50,7 +52,7 @@ class WorkerPool:
     def processes(self) -> list[Any]:
         return [worker.process for worker in self._workers]
 
-    def send(self, number: int, epoch: int, index: Any) -> None:
+    def send(self, number: int, epoch: int, index: object) -> None:
         """Ask a worker for a batch. That it has died shows when the batch is waited for."""
         worker = self._workers[number]
         with suppress(BrokenPipeError, ConnectionResetError):
@@ -119,7 +121,9 @@ class WorkerPool:
 class _Worker:
     """One process, its pipe, and the memory it shares."""
 
-    def __init__(self, context: Any, job: Job, number: int, resume: dict[str, Any] | None) -> None:
+    def __init__(
+        self, context: Any, job: Job, number: int, resume: dict[str, object] | None
+    ) -> None:
         self.connection: Connection
         self.connection, theirs = context.Pipe()
         # Only a forked process inherits this end.

@@ -56,7 +56,7 @@ class Parcel(NamedTuple):
 class _Pickler(pickle.Pickler):
     """Leaves out arrays also of element types that NumPy itself does not know, as bfloat16."""
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: object) -> Any:
         if type(obj) is np.ndarray and obj.dtype.isbuiltin == 2:
             bits = np.ascontiguousarray(obj).reshape(obj.shape).view(f"u{obj.dtype.itemsize}")
             return _as_type, (bits, obj.dtype)
@@ -95,7 +95,7 @@ class Packer:
     def __init__(self) -> None:
         self._arenas: list[_Arena] = []
 
-    def pack(self, value: Any) -> Parcel:
+    def pack(self, value: object) -> Parcel:
         body = io.BytesIO()
         buffers: list[pickle.PickleBuffer] = []
         _Pickler(body, protocol=5, buffer_callback=buffers.append).dump(value)

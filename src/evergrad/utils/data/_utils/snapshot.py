@@ -21,7 +21,7 @@ VERSION = 1
 State = dict[str, Any]
 
 
-def new_worker(random: Any = None) -> State:
+def new_worker(random: object = None) -> State:
     """The record of a worker that begins an epoch, with its generators perhaps at some point."""
     return {
         "batches": 0,
@@ -47,7 +47,7 @@ class Progress:
     finished: bool = field(default=False)
 
     @classmethod
-    def begin(cls, loader: DataLoader[Any], base_seed: int) -> Progress:
+    def begin(cls, loader: DataLoader[object], base_seed: int) -> Progress:
         """At the beginning of an epoch, before the sampler has drawn anything."""
         return cls(
             base_seed=base_seed,
@@ -58,7 +58,7 @@ class Progress:
         )
 
     @classmethod
-    def resumed(cls, state: State, loader: DataLoader[Any]) -> Progress:
+    def resumed(cls, state: State, loader: DataLoader[object]) -> Progress:
         """Where a snapshot was taken."""
         state = copy.deepcopy(state)
         workers = state["workers"]
@@ -75,7 +75,7 @@ class Progress:
             sampler=state["sampler"],
         )
 
-    def advance(self, worker: int, sampler: Any, ended: bool, dataset: Any = None) -> None:
+    def advance(self, worker: int, sampler: object, ended: bool, dataset: object = None) -> None:
         """A batch of a worker has been given out, or the error that came in its place."""
         self.batches += 1
         self.last_worker = worker
@@ -89,7 +89,7 @@ class Progress:
 # -- taking a snapshot --------------------------------------------------------------------------
 
 
-def take(loader: DataLoader[Any], progress: Progress | None, keeps_workers: bool) -> State:
+def take(loader: DataLoader[object], progress: Progress | None, keeps_workers: bool) -> State:
     """The state of a loader: in the middle of an epoch, or between two of them.
 
     ``keeps_workers`` tells that the workers of the last epoch are those of the next.
@@ -101,14 +101,14 @@ def take(loader: DataLoader[Any], progress: Progress | None, keeps_workers: bool
     return {"version": VERSION, "num_workers": loader.num_workers, **copy.deepcopy(state)}
 
 
-def _within_epoch(loader: DataLoader[Any], progress: Progress) -> State:
+def _within_epoch(loader: DataLoader[object], progress: Progress) -> State:
     state = {name: value for name, value in vars(progress).items() if name != "finished"}
     if loader.num_workers == 0:
         state["workers"] = [{**progress.workers[0], "dataset": dataset_state(loader)}]
     return {"within_epoch": True, **state}
 
 
-def _between_epochs(loader: DataLoader[Any], kept: Progress | None) -> State:
+def _between_epochs(loader: DataLoader[object], kept: Progress | None) -> State:
     sampler = stateful_sampler(loader)
     workers = [] if kept is None else kept.workers
     return {
@@ -121,7 +121,7 @@ def _between_epochs(loader: DataLoader[Any], kept: Progress | None) -> State:
     }
 
 
-def dataset_state(loader: DataLoader[Any]) -> Any:
+def dataset_state(loader: DataLoader[object]) -> Any:
     """What an iterable data set tells of itself, if it does."""
     tell = getattr(loader.dataset, "state_dict", None)
     return tell() if loader._is_iterable and callable(tell) else None
@@ -130,7 +130,7 @@ def dataset_state(loader: DataLoader[Any]) -> Any:
 # -- going back to one --------------------------------------------------------------------------
 
 
-def check(state: Any, loader: DataLoader[Any]) -> None:
+def check(state: object, loader: DataLoader[object]) -> None:
     """Refuse a state that is none, or that this loader cannot continue from."""
     if not isinstance(state, dict) or state.get("version") != VERSION:
         raise ValueError(
@@ -151,11 +151,11 @@ def check(state: Any, loader: DataLoader[Any]) -> None:
         )
 
 
-def _short(state: Any) -> str:
+def _short(state: object) -> str:
     return f"a dict with {sorted(map(str, state))[:5]}" if isinstance(state, dict) else repr(state)
 
 
-def restore(state: State, loader: DataLoader[Any]) -> None:
+def restore(state: State, loader: DataLoader[object]) -> None:
     """Set generators and sampler to where they stood when the epoch began."""
     for generator, former in zip(generators_of(loader), state["generators"], strict=True):
         generator.set_state(former)
@@ -170,7 +170,7 @@ def restore(state: State, loader: DataLoader[Any]) -> None:
 # -- the parts of a loader that have a state ----------------------------------------------------
 
 
-def _samplers(loader: DataLoader[Any]) -> Iterator[Any]:
+def _samplers(loader: DataLoader[object]) -> Iterator[Any]:
     """The sampler the loader asks, the one that asks in turn, and so on."""
     sampler = loader._index_sampler
     while sampler is not None:
@@ -178,14 +178,14 @@ def _samplers(loader: DataLoader[Any]) -> Iterator[Any]:
         sampler = getattr(sampler, "sampler", None)
 
 
-def generators_of(loader: DataLoader[Any]) -> list[Generator]:
+def generators_of(loader: DataLoader[object]) -> list[Generator]:
     """The generators given to a loader and its samplers, each once."""
     given = [loader.generator, *(getattr(s, "generator", None) for s in _samplers(loader))]
     found = {id(g): g for g in given if isinstance(g, Generator)}
     return list(found.values())
 
 
-def stateful_sampler(loader: DataLoader[Any]) -> Any:
+def stateful_sampler(loader: DataLoader[object]) -> Any:
     """The sampler that can tell and take its own position, if there is one."""
     for sampler in _samplers(loader):
         if hasattr(sampler, "state_dict") and hasattr(sampler, "load_state_dict"):
@@ -193,6 +193,6 @@ def stateful_sampler(loader: DataLoader[Any]) -> Any:
     return None
 
 
-def _sampler_epoch(loader: DataLoader[Any]) -> int | None:
+def _sampler_epoch(loader: DataLoader[object]) -> int | None:
     epochs = [s.epoch for s in _samplers(loader) if hasattr(s, "set_epoch") and hasattr(s, "epoch")]
     return epochs[0] if epochs else None

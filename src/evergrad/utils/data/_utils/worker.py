@@ -113,7 +113,7 @@ def run_worker(
     parents_end: Connection | None,
     job: Job,
     worker_id: int,
-    resume: dict[str, Any] | None,
+    resume: dict[str, object] | None,
 ) -> None:
     """The main function of a worker process.
 
@@ -197,7 +197,7 @@ class _Inbox:
 class _Worker:
     """Makes batches, and tells where it stands after each."""
 
-    def __init__(self, job: Job, worker_id: int, resume: dict[str, Any] | None) -> None:
+    def __init__(self, job: Job, worker_id: int, resume: dict[str, object] | None) -> None:
         self.job = job
         self.where = f"in DataLoader worker process {worker_id}"
         self.resume = resume
