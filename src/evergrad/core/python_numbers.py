@@ -271,7 +271,7 @@ def value_of(operand: object) -> Any:
     return operand.value if type(operand) is PythonNumber else operand
 
 
-def plain_attributes(value: object) -> Any:
+def plain_attributes(value: Any) -> Any:
     """Attributes of an op without numbers of the trace."""
     if type(value) in (PythonNumber, DeferredNumber):
         return value.read()

@@ -13,6 +13,7 @@ from evergrad.core.memory_format import layout as Layout, memory_format as Memor
 from evergrad.core.node import RemovableHandle
 from evergrad.core.rng.default_generator import Generator
 from evergrad.core.tensor import Array, Tensor
+from evergrad.core.types import DeviceLike, DtypeLike, Ints, LayoutLike, MemoryFormatLike
 from evergrad.ops.surface.storages import TypedStorage, UntypedStorage
 from typing import Any, Literal, SupportsIndex, overload
 
@@ -545,7 +546,7 @@ class TensorMethods:
                 [2, 3]])
         """
 
-    def as_strided_(self, size: _int | Sequence[_int] | None, stride: Ints, storage_offset: _int | None = None) -> Tensor:
+    def as_strided_(self, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None) -> Tensor:
         """In-place form of ``as_strided``."""
 
     def as_strided_scatter(self, src: Tensor, size: _int | Sequence[_int] | None, stride: Ints, storage_offset: _int | None = None) -> Tensor:
@@ -1046,7 +1047,7 @@ class TensorMethods:
         tensor([1, 2, 6])
         """
 
-    def cumprod_(self, dim: _int, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
+    def cumprod_(self, dim: _int, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of :func:`evergrad.cumprod`: writes the result to this tensor, returns it."""
 
     def cumsum(self, dim: _int, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
@@ -1061,7 +1062,7 @@ class TensorMethods:
         tensor([1, 3, 6])
         """
 
-    def cumsum_(self, dim: _int, *, dtype: _dtype | None = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
+    def cumsum_(self, dim: _int, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of :func:`evergrad.cumsum`: writes the result to this tensor, returns it."""
 
     @property
@@ -3175,7 +3176,7 @@ class TensorMethods:
     def resize_(self, *sizes: _int | Sequence[_int], memory_format: MemoryFormat | None=None) -> Tensor:
         """Another size in place; elements that come into being are zero."""
 
-    def resize_as_(self, the_template: Tensor, *, memory_format: MemoryFormatLike = None) -> Tensor:
+    def resize_as_(self, the_template: Tensor, *, memory_format: MemoryFormat | None = None) -> Tensor:
         """The size of another tensor, in place."""
 
     def resolve_conj(self) -> Tensor:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from evergrad.core.op import Op, Specialization
     from evergrad.core.storage import Storage
     from evergrad.core.tensor import Tensor
+    from evergrad.core.types import DtypeLike
     from evergrad.core.views import View
 
 Array = np.ndarray[Any, Any]

@@ -10,12 +10,15 @@ from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Ints
+
 Convolution = Callable[..., Tensor]
 
 
 def _gradient(
     convolution: Convolution, input: Tensor, weight: Tensor, grad_output: Tensor, by_input: bool,
-    options: Sequence[Any],
+    options: Sequence[object],
 ) -> Tensor:  # fmt: skip
     with using(grad=True):
         points = (
@@ -29,16 +32,16 @@ def _gradient(
 
 def _forms(rank: int, convolution: Convolution) -> tuple[Callable[..., Tensor], ...]:
     def of_input(
-        input_size: Sequence[int], weight: Tensor, grad_output: Tensor, stride: Any = 1,
-        padding: Any = 0, dilation: Any = 1, groups: int = 1,
+        input_size: Sequence[int], weight: Tensor, grad_output: Tensor, stride: Ints = 1,
+        padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1,
     ) -> Tensor:  # fmt: skip
         input = grad_output.new_empty(1).expand(tuple(input_size))
         options = stride, padding, dilation, groups
         return _gradient(convolution, input, weight, grad_output, True, options)
 
     def of_weight(
-        input: Tensor, weight_size: Sequence[int], grad_output: Tensor, stride: Any = 1,
-        padding: Any = 0, dilation: Any = 1, groups: int = 1,
+        input: Tensor, weight_size: Sequence[int], grad_output: Tensor, stride: Ints = 1,
+        padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1,
     ) -> Tensor:  # fmt: skip
         weight = grad_output.new_empty(1).expand(tuple(weight_size))
         options = stride, padding, dilation, groups

@@ -10,7 +10,7 @@ time and bytes of a compiled step follow the rows that were looked up.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast

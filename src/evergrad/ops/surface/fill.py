@@ -24,7 +24,7 @@ from evergrad.ops.rows.movement.views import clone, expand
 from evergrad.ops.surface.public import NUMBERS, expose, resize
 
 if TYPE_CHECKING:
-    from evergrad.core.types import MemoryFormatLike
+    pass
 
 
 def _filling(name: str, target: Tensor, value: object) -> Tensor:

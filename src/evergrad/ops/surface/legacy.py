@@ -22,6 +22,7 @@ def _positional(args: tuple[Any, ...], size: Any, other: Any, storage: Any) -> t
         return (*as_shape((size,)),)
     return args + tuple(given for given in (other, storage) if given is not None)
 
+
 if TYPE_CHECKING:
     from evergrad.core.types import DeviceLike
 

@@ -66,7 +66,7 @@ class Facade(ModuleType):
             self.__dict__[name] = value
         return value
 
-    def _stand_in(self, name: str, reader: object) -> Any:
+    def _stand_in(self, name: str, reader: Any) -> Any:
         """A name that refuses when used, or a submodule of such names; raises if there is none."""
         try:
             value = self.__dict__[name] = refusals.find(self.__name__, name)

@@ -29,6 +29,9 @@ from evergrad.compiler.schedule.nodes import Group
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.ops.rows.matmul import LINEAR, MATMUL
 
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Array
+
 __all__ = ["Product", "add_product", "defer_to_epilogue", "needs_copy", "product_of"]
 
 # Where kernels are faster than OpenBLAS (bench/gemm.py). With so few multiplications packing and

@@ -15,7 +15,7 @@ from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, tensor_type
-from evergrad.core.tensor import Array, Tensor
+from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.movement.views import Dims, contiguous, to_front
 from evergrad.ops.surface.public import expose
 

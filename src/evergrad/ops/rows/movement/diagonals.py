@@ -22,7 +22,7 @@ from evergrad.ops.rows.movement.views import clone, reshape, to_front
 from evergrad.ops.surface.public import expose
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DeviceLike, DtypeLike, LayoutLike
+    pass
 
 # -- triangles ----------------------------------------------------------------------------------
 
