@@ -69,8 +69,8 @@ from evergrad.core.vmap import vmap
 from evergrad.extension import provided_by as _provided_by
 from evergrad.lazy import lazy_names as _lazy_names
 from evergrad.lazy import unknown_name as _unknown_name
-from evergrad.ops.surface.handles import TypedStorage, UntypedStorage
 from evergrad.ops.surface.public import FUNCTIONS as _FUNCTIONS
+from evergrad.ops.surface.storages import TypedStorage, UntypedStorage
 
 __version__ = "0.2.0"
 

@@ -15,6 +15,7 @@ from evergrad.core.rng.default_generator import Generator as _Generator
 from evergrad.core.shapes import Size as _Size
 from evergrad.core.tensor import Tensor as _Tensor
 from evergrad.ops.surface.legacy import LegacyType
+from evergrad.ops.surface.storages import UntypedStorage as _UntypedStorage
 from typing import Any, Literal, overload
 
 from evergrad.autograd.modes import enable_grad as enable_grad
@@ -65,8 +66,8 @@ from evergrad.core.settings import use_deterministic_algorithms as use_determini
 from evergrad.core.shapes import Size as Size
 from evergrad.core.tensor import Tensor as Tensor
 from evergrad.core.vmap import vmap as vmap
-from evergrad.ops.surface.handles import TypedStorage as TypedStorage
-from evergrad.ops.surface.handles import UntypedStorage as UntypedStorage
+from evergrad.ops.surface.storages import TypedStorage as TypedStorage
+from evergrad.ops.surface.storages import UntypedStorage as UntypedStorage
 from evergrad.compat.torch._root import AliasDb as AliasDb
 from evergrad.compat.torch._root import DispatchKey as DispatchKey
 from evergrad.compat.torch._root import PyTorchFileReader as PyTorchFileReader
@@ -208,16 +209,18 @@ from evergrad.compat.torch import version as version
 from evergrad.compat.torch import xpu as xpu
 
 __all__ = [
-    "AliasDb", "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DispatchKey",
-    "DoubleTensor", "Event", "FloatTensor", "Future", "Generator", "GradScaler", "HalfTensor",
-    "IntTensor", "LongTensor", "OutOfMemoryError", "PyTorchFileReader", "PyTorchFileWriter",
-    "ScriptFunction", "ScriptModule", "ShortTensor", "Size", "Stream", "SymBool", "SymFloat",
-    "SymInt", "Tensor", "TypedStorage", "UntypedStorage", "abs", "abs_", "absolute", "acos",
-    "acos_", "acosh", "acosh_", "adaptive_avg_pool1d", "adaptive_max_pool1d", "add", "addbmm",
-    "addcdiv", "addcmul", "addmm", "addmv", "addmv_", "addr", "adjoint", "affine_grid_generator",
-    "alias_copy", "all", "allclose", "alpha_dropout", "amax", "amin", "aminmax", "angle", "any",
-    "arange", "arccos", "arccos_", "arccosh", "arccosh_", "arcsin", "arcsin_", "arcsinh",
-    "arcsinh_", "arctan", "arctan2", "arctan_", "arctanh", "arctanh_",
+    "AliasDb", "BFloat16Storage", "BFloat16Tensor", "BoolStorage", "BoolTensor", "ByteStorage",
+    "ByteTensor", "CharStorage", "CharTensor", "ComplexDoubleStorage", "ComplexFloatStorage",
+    "DispatchKey", "DoubleStorage", "DoubleTensor", "Event", "FloatStorage", "FloatTensor",
+    "Future", "Generator", "GradScaler", "HalfStorage", "HalfTensor", "IntStorage", "IntTensor",
+    "LongStorage", "LongTensor", "OutOfMemoryError", "PyTorchFileReader", "PyTorchFileWriter",
+    "ScriptFunction", "ScriptModule", "ShortStorage", "ShortTensor", "Size", "Stream", "SymBool",
+    "SymFloat", "SymInt", "Tensor", "TypedStorage", "UntypedStorage", "abs", "abs_", "absolute",
+    "acos", "acos_", "acosh", "acosh_", "adaptive_avg_pool1d", "adaptive_max_pool1d", "add",
+    "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addmv_", "addr", "adjoint",
+    "affine_grid_generator", "alias_copy", "all", "allclose", "alpha_dropout", "amax", "amin",
+    "aminmax", "angle", "any", "arange", "arccos", "arccos_", "arccosh", "arccosh_", "arcsin",
+    "arcsin_", "arcsinh", "arcsinh_", "arctan", "arctan2", "arctan_", "arctanh", "arctanh_",
     "are_deterministic_algorithms_enabled", "argmax", "argmin", "argsort", "argwhere",
     "as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "as_tensor", "asarray",
     "asin", "asin_", "asinh", "asinh_", "atan", "atan2", "atan_", "atanh", "atanh_", "atleast_1d",
@@ -246,21 +249,22 @@ __all__ = [
     "fix_", "flatten", "flip", "fliplr", "flipud", "float", "float16", "float32", "float64",
     "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
     "float_power", "floor", "floor_", "floor_divide", "fmax", "fmin", "fmod", "frac", "frac_",
-    "frexp", "frobenius_norm", "from_dlpack", "from_numpy", "frombuffer", "full", "full_like",
-    "gather", "gcd", "gcd_", "ge", "geqrf", "ger", "get_autocast_dtype", "get_default_device",
-    "get_default_dtype", "get_deterministic_debug_mode", "get_device", "get_device_module",
-    "get_float32_matmul_precision", "get_num_interop_threads", "get_num_threads", "get_rng_state",
-    "gradient", "greater", "greater_equal", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d",
-    "group_norm", "gru", "gru_cell", "gt", "half", "hamming_window", "hann_window", "hardshrink",
-    "heaviside", "hinge_embedding_loss", "histc", "histogram", "histogramdd", "hsmm", "hsplit",
-    "hstack", "hypot", "i0", "i0_", "igamma", "igammac", "iinfo", "imag", "index_add",
-    "index_copy", "index_fill", "index_put", "index_put_", "index_reduce", "index_select", "inf",
-    "inference_mode", "initial_seed", "inner", "instance_norm", "int", "int16", "int32", "int64",
-    "int8", "inverse", "is_anomaly_enabled", "is_autocast_cache_enabled", "is_autocast_enabled",
-    "is_complex", "is_conj", "is_deterministic_algorithms_warn_only_enabled", "is_floating_point",
+    "frexp", "frobenius_norm", "from_dlpack", "from_file", "from_numpy", "frombuffer", "full",
+    "full_like", "gather", "gcd", "gcd_", "ge", "geqrf", "ger", "get_autocast_dtype",
+    "get_default_device", "get_default_dtype", "get_deterministic_debug_mode", "get_device",
+    "get_device_module", "get_float32_matmul_precision", "get_num_interop_threads",
+    "get_num_threads", "get_rng_state", "gradient", "greater", "greater_equal", "grid_sampler",
+    "grid_sampler_2d", "grid_sampler_3d", "group_norm", "gru", "gru_cell", "gt", "half",
+    "hamming_window", "hann_window", "hardshrink", "heaviside", "hinge_embedding_loss", "histc",
+    "histogram", "histogramdd", "hsmm", "hsplit", "hstack", "hypot", "i0", "i0_", "igamma",
+    "igammac", "iinfo", "imag", "index_add", "index_copy", "index_fill", "index_put",
+    "index_put_", "index_reduce", "index_select", "inf", "inference_mode", "initial_seed",
+    "inner", "instance_norm", "int", "int16", "int32", "int64", "int8", "inverse",
+    "is_anomaly_enabled", "is_autocast_cache_enabled", "is_autocast_enabled", "is_complex",
+    "is_conj", "is_deterministic_algorithms_warn_only_enabled", "is_floating_point",
     "is_grad_enabled", "is_inference", "is_inference_mode_enabled", "is_neg", "is_nonzero",
-    "is_same_size", "is_signed", "is_tensor", "is_warn_always_enabled", "isclose", "isfinite",
-    "isin", "isinf", "isnan", "isneginf", "isposinf", "isreal", "istft", "jagged",
+    "is_same_size", "is_signed", "is_storage", "is_tensor", "is_warn_always_enabled", "isclose",
+    "isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "isreal", "istft", "jagged",
     "kaiser_window", "kl_div", "kron", "kthvalue", "layer_norm", "layout", "lcm", "lcm_", "ldexp",
     "ldexp_", "le", "lerp", "less", "less_equal", "lgamma", "linspace", "load", "log", "log10",
     "log10_", "log1p", "log1p_", "log2", "log2_", "log_", "log_softmax", "logaddexp",
@@ -349,23 +353,59 @@ uint32: _dtype
 uint64: _dtype
 uint8: _dtype
 
+def BFloat16Storage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
+    """Elements of bfloat16."""
+
 BFloat16Tensor: LegacyType
+
+def BoolStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
+    """Elements of bool."""
 
 BoolTensor: LegacyType
 
+def ByteStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
+    """Elements of uint8."""
+
 ByteTensor: LegacyType
+
+def CharStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
+    """Elements of int8."""
 
 CharTensor: LegacyType
 
+def ComplexDoubleStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
+    """Elements of complex128."""
+
+def ComplexFloatStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
+    """Elements of complex64."""
+
+def DoubleStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
+    """Elements of float64."""
+
 DoubleTensor: LegacyType
+
+def FloatStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
+    """Elements of float32."""
 
 FloatTensor: LegacyType
 
+def HalfStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
+    """Elements of float16."""
+
 HalfTensor: LegacyType
+
+def IntStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
+    """Elements of int32."""
 
 IntTensor: LegacyType
 
+def LongStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
+    """Elements of int64."""
+
 LongTensor: LegacyType
+
+def ShortStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
+    """Elements of int16."""
 
 ShortTensor: LegacyType
 
@@ -1826,6 +1866,9 @@ def from_dlpack(ext_tensor: Any) -> _Tensor:
     tensor([0, 1, 2])
     """
 
+def from_file(filename: str, shared: _bool | None = None, size: _int | None = 0, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
+    """A vector on the memory of a file; writes reach it only if ``shared``."""
+
 def from_numpy(ndarray: Any) -> _Tensor:
     """A tensor on the memory of a NumPy array: a change of one is seen in the other.
 
@@ -2175,6 +2218,9 @@ def is_same_size(input: _Tensor, other: _Tensor) -> _bool:
 
 def is_signed(input: _Tensor) -> _bool:
     """``input.is_signed()``"""
+
+def is_storage(obj: Any) -> _bool:
+    """Whether the object is a storage."""
 
 def is_tensor(obj: Any) -> _bool:
     """Whether an object is a tensor.

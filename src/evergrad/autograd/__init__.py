@@ -17,9 +17,10 @@ from evergrad.autograd.modes import (
     no_grad,
     set_detect_anomaly,
     set_grad_enabled,
+    set_multithreading_enabled,
 )
 from evergrad.core.tensor import Tensor as Variable
-from evergrad.lazy import known_names
+from evergrad.lazy import lazy_modules
 
 __all__ = [
     "Audit",
@@ -44,7 +45,8 @@ __all__ = [
     "once_differentiable",
     "set_detect_anomaly",
     "set_grad_enabled",
+    "set_multithreading_enabled",
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = known_names(__name__)
+    __getattr__ = lazy_modules(__name__, "forward_ad", "grad_mode", "profiler", "variable")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from evergrad.autograd.graph import GradientEdge
 from evergrad.core.backward import run_backward
 from evergrad.core.bind import cast
 from evergrad.core.node import GraphNode, Leaf, RemovableHandle
@@ -13,20 +14,43 @@ from evergrad.core.vmap import vmap
 from evergrad.errors import GradientError
 from evergrad.extension import provides
 from evergrad.ops.reference import DOCS
-from evergrad.ops.rows.creation.constants import ones_like, zeros_like
+from evergrad.ops.rows.creation.constants import ones, ones_like, zeros_like
 
-TensorOrTensors = Tensor | Sequence[Tensor]
-
-
-def _as_tuple(value: Any, name: str) -> tuple[Tensor, ...]:
-    tensors = (value,) if isinstance(value, Tensor) else tuple(value)
-    for tensor in tensors:
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be tensors, got {type(tensor).__name__}")
-    return tensors
+Place = Tensor | GradientEdge  # in a graph
+TensorOrTensors = Place | GraphNode | Sequence[Place | GraphNode]
 
 
-def _roots(outputs: tuple[Tensor, ...], grads: Any) -> list[tuple[GraphNode, int, Tensor]]:
+def _as_tuple(value: Any, name: str) -> tuple[Place, ...]:
+    """Tensors and edges; a node stands for its first result."""
+    is_one = isinstance(value, (Tensor, GradientEdge, GraphNode))
+    places = tuple(GradientEdge(v, 0) if isinstance(v, GraphNode) else v
+                   for v in ((value,) if is_one else value))  # fmt: skip
+    for place in places:
+        if not isinstance(place, (Tensor, GradientEdge)):
+            raise TypeError(f"{name} must be tensors, got {type(place).__name__}")
+    return places
+
+
+def _edge_of(place: Place) -> tuple[GraphNode | None, int]:
+    if isinstance(place, GradientEdge):
+        return place.node, place.output_nr
+    return current_node(place), place._index
+
+
+def _root_of_edge(edge: GradientEdge, grad: Tensor | None) -> tuple[GraphNode, int, Tensor]:
+    """An edge as a starting place: its cotangent is given, or one if it is known to be scalar."""
+    if grad is None:
+        type = edge.ownership_token
+        if type is None or type.numel != 1:
+            raise GradientError(
+                "grad can be implicitly created only for scalar outputs but got a GradientEdge "
+                "whose shape is not known to be one element; pass the gradient"
+            )
+        grad = ones(type.shape, dtype=type.dtype)
+    return edge.node, edge.output_nr, grad
+
+
+def _roots(outputs: tuple[Place, ...], grads: Any) -> list[tuple[GraphNode, int, Tensor]]:
     """The starting nodes with their cotangents, which default to one for a single element."""
     given = (grads,) if grads is None or isinstance(grads, Tensor) else tuple(grads)
     if grads is None:
@@ -35,6 +59,9 @@ def _roots(outputs: tuple[Tensor, ...], grads: Any) -> list[tuple[GraphNode, int
         raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
     roots = []
     for output, grad in zip(outputs, given, strict=True):
+        if isinstance(output, GradientEdge):
+            roots.append(_root_of_edge(output, grad))
+            continue
         node = current_node(output)
         if node is None:
             raise GradientError(
@@ -90,24 +117,26 @@ def backward(
         raise RuntimeError("'inputs' argument to backward() cannot be empty.")
     found = _run_to(roots, wanted, keep, create_graph, accumulate=True)
     for tensor, grad in zip(wanted, found, strict=True):
+        if isinstance(tensor, GradientEdge):
+            continue
         if grad is not None and not tensor.is_leaf and not tensor.retains_grad:
             tensor._grad = grad if tensor._grad is None else tensor._grad + grad
 
 
 def _run_to(
-    roots: Any, inputs: tuple[Tensor, ...], keep: bool, create_graph: bool, accumulate: bool,
+    roots: Any, inputs: tuple[Place, ...], keep: bool, create_graph: bool, accumulate: bool,
     stops_at_targets: bool = False,
 ) -> list[Any]:  # fmt: skip
     targets: dict[tuple[int, int], list[int]] = {}
     nodes: list[GraphNode] = []
     for place, tensor in enumerate(inputs):
-        node = current_node(tensor)
+        node, number = _edge_of(tensor)
         if node is None:
             raise GradientError(
                 f"One of the differentiated Tensors does not require grad (number {place}); call "
                 "requires_grad_() on it before the computation"
             )
-        targets.setdefault((node.seq, tensor._index), []).append(place)
+        targets.setdefault((node.seq, number), []).append(place)
         nodes.append(node)
     return run_backward(
         roots, keep_graph=keep, create_graph=create_graph, targets=targets, target_nodes=nodes,
@@ -154,6 +183,8 @@ def grad(
     keep = create_graph if retain_graph is None else retain_graph
     found = _run_to(_roots(outs, grad_outputs), ins, keep, create_graph, accumulate=False)
     if materialize_grads:
+        if any(isinstance(i, GradientEdge) for i in ins):
+            raise RuntimeError("materialize_grads cannot be used when an input is a GradientEdge")
         found = [zeros_like(i) if g is None else g for g, i in zip(found, ins, strict=True)]
     elif not allow_unused and any(g is None for g in found):
         raise GradientError(
@@ -164,7 +195,7 @@ def grad(
 
 
 def _batched_grad(
-    outs: tuple[Tensor, ...], ins: tuple[Tensor, ...], grad_outputs: Any, retain_graph: Any,
+    outs: tuple[Place, ...], ins: tuple[Place, ...], grad_outputs: Any, retain_graph: Any,
     create_graph: bool, allow_unused: Any, materialize_grads: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Many cotangents at once: their first dimension runs over them."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from evergrad.autograd.engine import grad
 from evergrad.core import dtypes
+from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, detached, from_array
 from evergrad.func.derivatives import jvp
 from evergrad.ops.rows.movement.complex_parts import view_as_real
@@ -38,9 +39,10 @@ def _call(func: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor]:
 def _slopes(
     func: Callable[..., Any], inputs: tuple[Any, ...], which: int, eps: float
 ) -> list[tuple[int, complex, list[Array]]]:
-    """For each element of one input and each direction: the central difference of every output."""
+    """For each element of one input and each direction: the central difference of every output.
+    The input itself is changed and restored, for functions that read it without taking it."""
     target = inputs[which]
-    center = target.detach().array()
+    center = target.detach().array().copy()
     directions: tuple[complex, ...] = (1.0, 1j) if target.dtype.is_complex else (1.0,)
     rows = []
     for element in range(center.size):
@@ -49,11 +51,13 @@ def _slopes(
             for step in (eps, -eps):
                 moved = center.copy(order="C")
                 moved.reshape(-1)[element] += step * direction
-                given = list(inputs)
-                given[which] = from_array(moved)
-                sides.append([o.detach().array().copy() for o in _call(func, given)])
+                with using(grad=False):
+                    target.copy_(from_array(moved))
+                sides.append([o.detach().array().copy() for o in _call(func, inputs)])
             slope = [(a - b) / (2 * eps) for a, b in zip(*sides, strict=True)]
             rows.append((element, direction, slope))
+            with using(grad=False):
+                target.copy_(from_array(center.copy()))
     return rows
 
 

@@ -24,6 +24,7 @@ class GradientEdge(NamedTuple):
 
     node: GraphNode
     output_nr: int
+    ownership_token: Any = None  # here the type of the tensor, for cotangents of one
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
@@ -33,7 +34,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
             "It is not possible to get the gradient edge for a Tensor that does not require "
             "gradients"
         )
-    return GradientEdge(node, tensor._index)
+    return GradientEdge(node, tensor._index, tensor._type)
 
 
 class saved_tensors_hooks:  # noqa: N801 - PyTorch's spelling

@@ -128,6 +128,14 @@ class set_grad_enabled(_Mode):  # noqa: N801 - PyTorch's spelling
         return super().__call__(function)
 
 
+class set_multithreading_enabled(_Mode):  # noqa: N801 - PyTorch's spelling
+    """Accepted and without effect: backward runs in the thread that calls it."""
+
+    def __init__(self, mode: bool) -> None:
+        self.prev, self.mode = True, bool(mode)
+        self._changes = {}
+
+
 class set_detect_anomaly(_Mode):  # noqa: N801 - PyTorch's spelling
     """Check every cotangent for NaN and name the op and line it came from."""
 

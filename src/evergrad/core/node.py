@@ -30,12 +30,13 @@ _unpack: ExtensionPoint[[Packed, Any], Tensor] = ExtensionPoint("unpack")
 class Hooks:
     """The hooks of one node: on the cotangents of its results, before its vjp and after it."""
 
-    __slots__ = ("after", "before", "on_result", "retained")
+    __slots__ = ("after", "before", "metadata", "on_result", "retained")
 
     def __init__(self) -> None:
         self.on_result: dict[int, dict[int, Callable[..., Any]]] = {}
         self.before: dict[int, Callable[..., Any]] = {}
         self.after: dict[int, Callable[..., Any]] = {}
+        self.metadata: dict[Any, Any] = {}  # what programs note about the node
         # The tensors of retain_grad(), by result. Weak: a gradient that has a graph references this
         # node, which would close a cycle.
         self.retained: dict[int, weakref.ref[Tensor]] = {}
@@ -88,6 +89,11 @@ class GraphNode:
     def register_prehook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call ``hook(grad_outputs)`` before the vjp of this node."""
         return RemovableHandle(self.ensure_hooks().before, hook)
+
+    @property
+    def metadata(self) -> dict[Any, Any]:
+        """Notes of programs about this node."""
+        return self.ensure_hooks().metadata
 
     def name(self) -> str:
         raise NotImplementedError

@@ -13,7 +13,7 @@ from evergrad.core.memory_format import layout as Layout, memory_format as Memor
 from evergrad.core.node import RemovableHandle
 from evergrad.core.rng.default_generator import Generator
 from evergrad.core.tensor import Array, Tensor
-from evergrad.ops.surface.handles import TypedStorage, UntypedStorage
+from evergrad.ops.surface.storages import TypedStorage, UntypedStorage
 from typing import Any, Literal, SupportsIndex, overload
 
 class TensorMethods:
@@ -1641,6 +1641,8 @@ class TensorMethods:
         >>> eg.imag(eg.tensor([1 + 2j]))
         tensor([2.])
         """
+    @imag.setter
+    def imag(self, value: Tensor) -> None: ...
 
     def index_add(self, dim: _int, index: Tensor, source: Tensor, *, alpha: Tensor | complex | np.generic = 1, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """A copy with slices of ``source`` times ``alpha`` added along ``dim`` at ``index``.
@@ -2888,6 +2890,8 @@ class TensorMethods:
         >>> eg.real(eg.tensor([1 + 2j]))
         tensor([1.])
         """
+    @real.setter
+    def real(self, value: Tensor) -> None: ...
 
     def reciprocal(self) -> Tensor:
         """``1 / x``; integers give floats.

@@ -67,8 +67,16 @@ class TreeSpec:
         """The class of the container, under PyTorch's name."""
         return self.kind
 
-    def child(self, i: int) -> TreeSpec:
-        return self.children[i]
+    def child(self, index: int) -> TreeSpec:
+        return self.children[index]
+
+    def unflatten(self, leaves: Iterable[Any]) -> Any:
+        """A tree of this structure from leaves."""
+        return tree_unflatten(leaves, self)
+
+    def flatten_up_to(self, tree: Any) -> list[Any]:
+        """The parts of a tree at the leaves of this structure."""
+        return _leaves_as(tree, self)
 
 
 LEAF = TreeSpec(None, None, [])
@@ -194,11 +202,17 @@ def _leaves_as(tree: Any, spec: TreeSpec) -> list[Any]:
 
 
 def tree_map_only(
-    kind: Any, func: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf | None = None
+    type_or_types_or_pred: Any,
+    func: Callable[[Any], Any],
+    tree: Any,
+    is_leaf: IsLeaf | None = None,
 ) -> Any:
-    """Apply ``func`` to the leaves of one type, keep the others."""
+    """Apply ``func`` to the leaves of one type, or that a predicate holds for; keep the others."""
+    given = type_or_types_or_pred
+    if callable(given) and not isinstance(given, type):
+        return tree_map(lambda leaf: func(leaf) if given(leaf) else leaf, tree, is_leaf=is_leaf)
     return tree_map(
-        lambda leaf: func(leaf) if isinstance(leaf, kind) else leaf, tree, is_leaf=is_leaf
+        lambda leaf: func(leaf) if isinstance(leaf, given) else leaf, tree, is_leaf=is_leaf
     )
 
 

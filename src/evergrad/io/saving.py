@@ -35,7 +35,7 @@ from evergrad.io.legacy import write_legacy
 from evergrad.io.objects import LAYOUTS, SparseMaker, parts_of
 from evergrad.io.storages import KIND_OF, StorageKind, element_type, swap_bytes
 from evergrad.nn.parameter import Buffer, Parameter
-from evergrad.ops.surface.handles import UntypedStorage
+from evergrad.ops.surface.storages import UntypedStorage
 from evergrad.utils.atomic_file import replacing
 
 

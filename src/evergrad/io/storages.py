@@ -25,7 +25,7 @@ from evergrad.core.tensor import Array, Tensor, on_storage
 from evergrad.core.views import View
 from evergrad.errors import FileFormatError
 from evergrad.io.archive import Source
-from evergrad.ops.surface.handles import TypedStorage, UntypedStorage
+from evergrad.ops.surface.storages import TypedStorage, UntypedStorage
 
 
 class ElementType(NamedTuple):

@@ -190,7 +190,7 @@ for _name, _doc in DOCS.items():
 if TYPE_CHECKING:
     from evergrad.nn import modules as modules
 else:
-    __getattr__ = lazy_modules("evergrad.nn", "modules")
+    __getattr__ = lazy_modules("evergrad.nn", "grad", "modules")
 
 __all__ = [
     "CELU",

@@ -110,4 +110,5 @@ import evergrad.ops.surface.legacy
 import evergrad.ops.surface.older_forms
 import evergrad.ops.surface.public
 import evergrad.ops.surface.random_fill
+import evergrad.ops.surface.storages
 import evergrad.ops.surface.view_forms

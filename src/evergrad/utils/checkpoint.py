@@ -7,8 +7,10 @@ with ``grad``, any order of derivative, nesting, and parameters the function clo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,49 @@ Contexts = Callable[[], tuple[Any, Any]]
 
 def noop_context_fn() -> tuple[Any, Any]:
     return nullcontext(), nullcontext()
+
+
+# What :class:`set_checkpoint_early_stop` says; ``None`` leaves it to the call.
+_EARLY_STOP: ContextVar[bool | None] = ContextVar("evergrad_checkpoint_early_stop", default=None)
+
+
+@contextmanager
+def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
+    """Whether checkpoints made within it stop the second run as soon as all values are found."""
+    token = _EARLY_STOP.set(enable)
+    try:
+        yield
+    finally:
+        _EARLY_STOP.reset(token)
+
+
+class CheckpointPolicy(enum.Enum):
+    """What a policy may say about an operation inside of a checkpoint."""
+
+    MUST_SAVE = 0
+    PREFER_SAVE = 1
+    MUST_RECOMPUTE = 2
+    PREFER_RECOMPUTE = 3
+
+
+class SelectiveCheckpointContext:
+    """What a policy gets to know beside the operation: which of the two runs it is."""
+
+    def __init__(self, *, is_recompute: bool) -> None:
+        self.is_recompute = is_recompute
+
+
+def create_selective_checkpoint_contexts(
+    policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False
+) -> tuple[Any, Any]:
+    """Contexts for ``checkpoint(context_fn=)`` with a policy of what to keep.
+
+    A policy trades memory for time and changes no result. Here the second run computes everything
+    again, whatever the policy prefers: the least memory.
+    """
+    if not isinstance(policy_fn_or_list, (list, tuple)) and not callable(policy_fn_or_list):
+        raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
+    return noop_context_fn()
 
 
 class CheckpointError(RuntimeError):
@@ -212,6 +257,8 @@ def checkpoint(
         return _traced(state.trace, function, args, kwargs)
     if not state.grad or state.trace is not None:  # a traced program has no memory to save yet
         return function(*args, **kwargs)
+    stated = _EARLY_STOP.get()
+    early_stop = early_stop if stated is None else stated
     forward_context, recompute_context = context_fn()
     frame = _Frame(
         function, args, kwargs, recompute_context, preserve_rng_state, early_stop,

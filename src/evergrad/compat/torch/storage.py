@@ -1,6 +1,6 @@
 """Storages under the path PyTorch's programs import them from."""
 
-from evergrad.ops.surface.handles import TypedStorage, UntypedStorage
+from evergrad.ops.surface.storages import TypedStorage, UntypedStorage
 
 _LegacyStorage = TypedStorage
 

@@ -11,7 +11,7 @@ from evergrad.core.dtypes import dtype as _dtype
 from evergrad.core.memory_format import layout as _layout
 from evergrad.core.shapes import Size
 from evergrad.core.tensor import Tensor
-from evergrad.ops.surface.handles import TypedStorage, UntypedStorage
+from evergrad.ops.surface.storages import TypedStorage, UntypedStorage
 
 _bool, _int, _float, _complex = bool, int, float, complex
 _size = Size | list[int] | tuple[int, ...]

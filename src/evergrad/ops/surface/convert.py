@@ -31,8 +31,9 @@ from evergrad.core.storage import ADOPTED
 from evergrad.core.tensor import Array, Tensor, from_array
 from evergrad.interop.dlpack import import_array
 from evergrad.ops.rows.creation.constants import check_place, finish
-from evergrad.ops.surface.handles import UntypedStorage, detach
+from evergrad.ops.surface.handles import detach
 from evergrad.ops.surface.public import expose
+from evergrad.ops.surface.storages import UntypedStorage
 
 _DEEPEST = 64
 

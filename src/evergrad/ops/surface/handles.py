@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import mmap
-import os
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any
@@ -15,18 +14,15 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.bind import bind
-from evergrad.core.device import CPU, Device
-from evergrad.core.dtypes import from_numpy_dtype
 from evergrad.core.inplace import assign
 from evergrad.core.memory_format import strided
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import Leaf
 from evergrad.core.op import NONDIFFERENTIABLE, Op
-from evergrad.core.shapes import as_shape, contiguous_strides, tensor_type
+from evergrad.core.shapes import as_shape, contiguous_strides
 from evergrad.core.state import STATE, using
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import (
-    Array,
     Tensor,
     current_node,
     detached,
@@ -37,8 +33,8 @@ from evergrad.core.tensor import (
 )
 from evergrad.core.trace import Var
 from evergrad.core.views import View
-from evergrad.memory.pool import Block
 from evergrad.ops.surface.public import expose
+from evergrad.ops.surface.storages import UntypedStorage, in_shared_memory
 
 # -- without history ----------------------------------------------------------------------------
 
@@ -214,143 +210,11 @@ def get_device(input: Tensor) -> int:
 # -- storages -----------------------------------------------------------------------------------
 
 
-class UntypedStorage:
-    """The bytes behind a tensor, as PyTorch's programs ask about them."""
-
-    __slots__ = ("_storage",)
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-
-    @classmethod
-    def from_file(
-        cls, filename: str | os.PathLike[str], shared: bool = False, nbytes: int = 0
-    ) -> UntypedStorage:
-        """The bytes of a file, mapped into memory; writes reach it only if ``shared``."""
-        size = nbytes or os.path.getsize(filename)
-        if shared and (not os.path.exists(filename) or os.path.getsize(filename) < size):
-            with open(filename, "ab") as file:
-                file.truncate(size)
-        mapped = np.memmap(filename, np.uint8, "r+" if shared else "c", shape=(size,))
-        tensor = from_array(mapped.view(np.ndarray))
-        return cls(tensor._storage)
-
-    def _tensor(self) -> Tensor:
-        """A tensor of all elements."""
-        value = self._array().reshape(-1)
-        kind = tensor_type(value.shape, from_numpy_dtype(value.dtype))
-        return on_storage(value, kind, self._storage, None)
-
-    @property
-    def device(self) -> Device:
-        return CPU
-
-    @property
-    def is_cuda(self) -> bool:
-        return False
-
-    def untyped(self) -> UntypedStorage:
-        return UntypedStorage(self._storage)
-
-    def _elements(self) -> Array:
-        return self._array().reshape(-1).view(np.uint8)
-
-    def __getitem__(self, index: Any) -> Any:
-        """One element, or a storage that shares the memory of several."""
-        found = self._elements()[index]
-        if isinstance(index, slice):
-            return type(self)(from_array(found)._storage)
-        return found.item()
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self._elements()[index] = value
-        self._storage.version += 1
-
-    def _array(self) -> Array:
-        value = self._storage.value
-        if isinstance(value, Var):
-            value.trace.materialize("the storage of a traced tensor was read")
-            return self._storage.value  # type: ignore[return-value]
-        return value
-
-    def nbytes(self) -> int:
-        return self._storage.type.nbytes
-
-    def size(self) -> int:
-        return self._storage.type.nbytes
-
-    def __len__(self) -> int:
-        return self._storage.type.nbytes
-
-    def data_ptr(self) -> int:
-        return int(self._array().__array_interface__["data"][0])
-
-    def element_size(self) -> int:
-        return 1
-
-    def tolist(self) -> list[int]:
-        return list(self._array().tobytes())
-
-    def is_shared(self) -> bool:
-        return _in_shared_memory(self._storage)
-
-    def cpu(self) -> UntypedStorage:
-        return self
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UntypedStorage) and other._storage is self._storage
-
-    def __hash__(self) -> int:
-        return hash(id(self._storage))
-
-    def __repr__(self) -> str:
-        return f"[evergrad.UntypedStorage(device=cpu) of size {self.nbytes()}]"
-
-
-class TypedStorage(UntypedStorage):
-    """The same counted in elements."""
-
-    __slots__ = ()
-
-    def size(self) -> int:
-        return self._storage.type.numel
-
-    __len__ = size
-
-    def _elements(self) -> Array:
-        return self._array().reshape(-1)
-
-    @property
-    def dtype(self) -> Any:
-        return self._storage.type.dtype
-
-    def element_size(self) -> int:
-        return self._storage.type.dtype.itemsize
-
-    def tolist(self) -> list[Any]:
-        return list(self._array().reshape(-1).tolist())
-
-    def __repr__(self) -> str:
-        return f"[evergrad.TypedStorage(dtype={self.dtype}, device=cpu) of size {self.size()}]"
-
-
-@expose(function=False)
-def untyped_storage(self: Tensor) -> UntypedStorage:
-    """The bytes this tensor looks at, whole."""
-    return UntypedStorage(self._storage)
-
-
-@expose(function=False)
-def storage(self: Tensor) -> TypedStorage:
-    """The elements this tensor looks at, whole."""
-    return TypedStorage(self._storage)
-
-
 @expose(function=False)
 def share_memory_(self: Tensor) -> Tensor:
     """Move the elements to memory that processes forked from this one share."""
     storage = self._storage
-    if _in_shared_memory(storage):
+    if in_shared_memory(storage):
         return self
     if self._view is not None or _is_referenced_elsewhere(storage, self):
         raise RuntimeError(
@@ -377,13 +241,4 @@ def _is_referenced_elsewhere(storage: Storage, owner: Tensor) -> bool:
 @expose(function=False)
 def is_shared(self: Tensor) -> bool:
     """Whether the elements are in memory shared with forked processes."""
-    return _in_shared_memory(self._storage)
-
-
-def _in_shared_memory(storage: Storage) -> bool:
-    owner: Any = storage.value
-    while isinstance(owner, np.ndarray | memoryview):
-        if isinstance(owner, Block):
-            return False  # pooled memory is mapped, too, but for this process alone
-        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
-    return isinstance(owner, mmap.mmap)
+    return in_shared_memory(self._storage)

@@ -12,8 +12,8 @@ from evergrad.core.tensor import Tensor, detached, note_handle
 from evergrad.ops.rows.creation.constants import check_place, zeros
 from evergrad.ops.surface.casting import TYPE_NAMES
 from evergrad.ops.surface.convert import copied
-from evergrad.ops.surface.handles import UntypedStorage
 from evergrad.ops.surface.public import FUNCTIONS, expose
+from evergrad.ops.surface.storages import UntypedStorage
 
 
 def _positional(args: tuple[Any, ...], size: Any, other: Any, storage: Any) -> tuple[Any, ...]:

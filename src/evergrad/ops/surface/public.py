@@ -83,10 +83,15 @@ def _documentation(
 ) -> str | None:
     """The entry of the reference for a function, or the docstring of its definition."""
     name = names[0] if names and plain.__name__.startswith("_") else plain.__name__
-    if into is not FUNCTIONS:  # evergrad.ops.rows.linalg.solve: linalg
-        *_, room = plain.__module__.split(".")[:4]
-        name = f"{room}.{name}"
+    if into is not FUNCTIONS:
+        name = f"{_room(plain)}.{name}"
     return DOCS.get(name, plain.__doc__)
+
+
+def _room(function: Callable[..., Any]) -> str:
+    """The namespace of a function that is not at the top: evergrad.ops.rows.linalg.solve: linalg"""
+    *_, room = function.__module__.split(".")[:4]
+    return room
 
 
 def _add_function(
@@ -94,6 +99,11 @@ def _add_function(
 ) -> None:
     if name in into:
         raise ValueError(f"{name} is exposed twice")
+    is_op = function.__module__.startswith("evergrad.ops.")
+    if is_op and hasattr(function, "__wrapped__"):
+        # Pickled by its public name: in its own module that name means what it wraps.
+        function.__module__ = "evergrad" if into is FUNCTIONS else f"evergrad.{_room(function)}"
+        function.__qualname__ = function.__name__ = name
     into[name] = function
 
 

@@ -22,7 +22,7 @@ from evergrad.core.tree import register_pytree_node as _register
 from evergrad.func import functional_call
 from evergrad.nn import ModuleList
 from evergrad.nn import functional as F
-from evergrad.ops.surface.handles import UntypedStorage
+from evergrad.utils._pytree import MappingKey
 from evergrad.utils.data import DataLoader
 from evergrad.utils.data._utils.iterators import SingleProcessIterator
 
@@ -101,17 +101,6 @@ class ScriptError(RuntimeError):
 
 
 # -- tensors -------------------------------------------------------------------------------------
-
-
-class ByteStorage:
-    """Bytes of a buffer as a storage."""
-
-    @staticmethod
-    def _from_buffer(buffer: Any) -> Any:
-        return evergrad.frombuffer(bytearray(buffer), dtype=evergrad.uint8)
-
-    def __new__(cls, *args: Any) -> Any:
-        return UntypedStorage(*args)
 
 
 def int_mm(self: Tensor, mat2: Tensor) -> Tensor:
@@ -321,18 +310,6 @@ class LeafSpec(TreeSpec):
 
     def __init__(self) -> None:
         super().__init__(None, None, [])
-
-
-class MappingKey(NamedTuple):
-    """A step down a tree: the key of a dictionary."""
-
-    key: Any
-
-
-class SequenceKey(NamedTuple):
-    """A step down a tree: a place in a list."""
-
-    idx: int
 
 
 class _Flattened(NamedTuple):

@@ -2,8 +2,6 @@
 
 # "torch.<module>.<name>": "<module of evergrad>:<name>"
 HOMES = {
-    "torch.ByteStorage": "evergrad.as_torch.definitions:ByteStorage",
-    "torch.FloatStorage": "evergrad.ops.surface.handles:TypedStorage",
     "torch.legacy_contiguous_format": "evergrad.core.memory_format:contiguous_format",
     "torch._int_mm": "evergrad.as_torch.definitions:int_mm",
     "torch._grouped_mm": "evergrad.as_torch.definitions:grouped_mm",
@@ -112,8 +110,6 @@ HOMES = {
     "torch.utils._pytree._get_node_type": "evergrad.as_torch.definitions:node_type",
     "torch.utils._pytree._register_pytree_node":
         "evergrad.as_torch.definitions:register_pytree_node",
-    "torch.utils._pytree.MappingKey": "evergrad.as_torch.definitions:MappingKey",
-    "torch.utils._pytree.SequenceKey": "evergrad.as_torch.definitions:SequenceKey",
     "torch.utils.data.IterDataPipe": "evergrad.utils.data:IterableDataset",
     "torch.utils.data.MapDataPipe": "evergrad.utils.data:Dataset",
     "torch.utils.data.functional_datapipe": "evergrad.as_torch.definitions:decorator",

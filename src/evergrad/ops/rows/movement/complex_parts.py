@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,5 +98,12 @@ def imag(input: Tensor) -> Tensor:
     return bind(IMAG, input)  # type: ignore[no-any-return]
 
 
-setattr(Tensor, "real", property(real))  # noqa: B010 - declared in a stub
-setattr(Tensor, "imag", property(imag))  # noqa: B010 - declared in a stub
+def _set_part(part: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Any], None]:
+    def write(self: Tensor, value: Any) -> None:
+        part(self).copy_(value)
+
+    return write
+
+
+setattr(Tensor, "real", property(real, _set_part(real)))  # noqa: B010 - declared in a stub
+setattr(Tensor, "imag", property(imag, _set_part(imag)))  # noqa: B010 - declared in a stub
