@@ -1859,7 +1859,7 @@ def frexp(input: _Tensor, *, out: _Tensor | None = None) -> _return_types.frexp:
 def frobenius_norm(input: _Tensor, dim: _int | Sequence[_int] | None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The Euclidean norm over one or two dimensions."""
 
-def from_dlpack(ext_tensor: Any) -> _Tensor:
+def from_dlpack(ext_tensor: Any, *, device: Device | str | _int | None = None, copy: _bool | None = None) -> _Tensor:
     """A tensor that shares the memory of any DLPack object on the CPU.
 
     >>> eg.from_dlpack(np.arange(3))
@@ -2780,7 +2780,7 @@ def median(input: _Tensor, dim: _int, keepdim: _bool=False, *, out: _Tensor | tu
     tensor(2.)
     """
 
-def meshgrid(*tensors: _Tensor | Sequence[_Tensor], indexing: str = 'ij') -> tuple[_Tensor, ...]:
+def meshgrid(*tensors: _Tensor | Sequence[_Tensor], indexing: str | None = None) -> tuple[_Tensor, ...]:
     """Coordinates on a grid, one tensor for each axis.
 
     Args:
@@ -3857,7 +3857,7 @@ def std_mean(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased:
     (tensor(1.5275), tensor(2.3333))
     """
 
-def stft(input: _Tensor, n_fft: _int, hop_length: _int | None = None, win_length: _int | None = None, window: _Tensor | None = None, center: _bool = True, pad_mode: str = 'reflect', normalized: _bool = False, onesided: _bool | None = None, return_complex: _bool | None = None) -> _Tensor:
+def stft(input: _Tensor, n_fft: _int, hop_length: _int | None = None, win_length: _int | None = None, window: _Tensor | None = None, center: _bool = True, pad_mode: str = 'reflect', normalized: _bool = False, onesided: _bool | None = None, return_complex: _bool | None = None, align_to_window: _bool | None = None) -> _Tensor:
     """The short-time Fourier transform: spectra of overlapping windows.
 
     Args:

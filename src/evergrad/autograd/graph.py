@@ -61,7 +61,7 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's spelling
 class save_on_cpu(saved_tensors_hooks):  # noqa: N801 - PyTorch's spelling
     """Kept values are on the CPU already: stores copies, as PyTorch does."""
 
-    def __init__(self, pin_memory: bool = False, device_type: str = "cpu") -> None:
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         super().__init__(lambda t: t.detach().clone(), lambda t: t)
 
 

@@ -80,14 +80,14 @@ class MixtureSameFamily(Distribution):
     def _for_components(self, value: Tensor) -> Tensor:
         return value.unsqueeze(-1 - self._event_ndims)
 
-    def cdf(self, value: Tensor) -> Tensor:
-        each = self.component_distribution.cdf(self._for_components(value))
+    def cdf(self, x: Tensor) -> Tensor:
+        each = self.component_distribution.cdf(self._for_components(x))
         return (each * self.mixture_distribution.probs).sum(-1)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, x: Tensor) -> Tensor:
         if self._validate_args:
-            self._validate_sample(value)
-        each = self.component_distribution.log_prob(self._for_components(value))
+            self._validate_sample(x)
+        each = self.component_distribution.log_prob(self._for_components(x))
         weights = evergrad.log_softmax(self.mixture_distribution.logits, -1)
         return (each + weights).logsumexp(-1)
 

@@ -125,11 +125,19 @@ class UninitializedBuffer(Tensor):
 
     __slots__ = ()
 
-    def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None) -> Any:
+    def __new__(
+        cls, requires_grad: bool = False, device: Any = None, dtype: Any = None,
+        persistent: bool = True,
+    ) -> Any:  # fmt: skip
         source = zeros(0, dtype=dtype)
-        return on_storage(source._value, source._type, source._storage, None, cls)
+        made = on_storage(source._value, source._type, source._storage, None, cls)
+        made.__dict__["persistent"] = persistent
+        return made
 
-    def __init__(self, requires_grad: bool = False, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self, requires_grad: bool = False, device: Any = None, dtype: Any = None,
+        persistent: bool = True,
+    ) -> None:  # fmt: skip
         pass
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:

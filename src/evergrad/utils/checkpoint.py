@@ -58,8 +58,9 @@ class CheckpointPolicy(enum.Enum):
 class SelectiveCheckpointContext:
     """What a policy gets to know beside the operation: which of the two runs it is."""
 
-    def __init__(self, *, is_recompute: bool) -> None:
+    def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
         self.is_recompute = is_recompute
+        self.op_output = op_output
 
 
 def create_selective_checkpoint_contexts(
@@ -313,3 +314,10 @@ def checkpoint_sequential(
         stop = start + size
         input = checkpoint(run(start, stop), input, use_reentrant=use_reentrant, **kwargs)
     return run(stop, len(modules))(input)
+
+
+__all__ = [
+    "CheckpointError", "CheckpointPolicy", "SelectiveCheckpointContext", "checkpoint",
+    "checkpoint_sequential", "create_selective_checkpoint_contexts", "noop_context_fn",
+    "set_checkpoint_early_stop",
+]  # fmt: skip

@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
-from evergrad.func.modules import functional_call
+from typing import Any
+
+from evergrad.func import modules
+
+
+def functional_call(
+    module: Any, parameters_and_buffers: Any, args: Any = None,
+    kwargs: dict[str, Any] | None = None, *, tie_weights: bool = True, strict: bool = False,
+) -> Any:  # fmt: skip
+    """Call a module with other parameters and buffers; the module itself stays as it is."""
+    return modules.functional_call(
+        module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict
+    )
+
 
 __all__ = ["functional_call"]

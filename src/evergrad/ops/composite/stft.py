@@ -79,12 +79,19 @@ def stft(
     input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
     window: Tensor | None = None, center: bool = True, pad_mode: str = "reflect",
     normalized: bool = False, onesided: bool | None = None, return_complex: bool | None = None,
+    align_to_window: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """The spectra of pieces of ``n_fft`` points every ``hop_length``, as columns."""
     name = "stft"
     if input.dtype.category < dtypes.FLOATING:
         raise RuntimeError(f"{name}: expected a tensor of floating point or complex values")
+    if center and align_to_window is not None:
+        raise RuntimeError(f"{name}: align_to_window only applies when center=False")
     x = _as_signals(name, input, 1)
+    if align_to_window:  # the frames begin with the window, which is shorter than n_fft
+        before = (n_fft - (n_fft if win_length is None else win_length)) // 2
+        behind = n_fft - (n_fft if win_length is None else win_length) - before
+        x = pad(x, (before, behind))
     if center:
         x = pad(x, (n_fft // 2, n_fft // 2), pad_mode)
     if not 0 < n_fft <= x._type.shape[-1]:

@@ -359,9 +359,12 @@ def _aliased(obj: Any, target: dtype | None) -> Tensor | None:
 
 
 @expose(method=False, out=False)
-def from_dlpack(ext_tensor: Any) -> Tensor:
-    """A tensor that shares the memory of any DLPack object on the CPU."""
-    return share(import_array(ext_tensor))
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor that shares the memory of any DLPack object on the CPU, or with ``copy`` has its
+    own."""
+    check_place(device)
+    found = share(import_array(ext_tensor))
+    return bind(TABLE["clone"], found) if copy else found
 
 
 @expose(method=False, out=False)

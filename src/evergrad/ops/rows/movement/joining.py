@@ -269,9 +269,10 @@ def broadcast_shapes(*shapes_: Any) -> Size:
 
 
 @expose(method=False, out=False)
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """For each vector a grid in which it varies along its own dimension."""
     given = _given(tensors)
+    indexing = "ij" if indexing is None else indexing
     if indexing not in ("ij", "xy"):
         raise RuntimeError(
             f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
