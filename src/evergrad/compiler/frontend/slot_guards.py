@@ -43,7 +43,4 @@ class SlotGuards:
         for owner, name, then in self.attributes:
             if getattr(owner, name, MISSING) is not then:
                 return False
-        for holder, key, then in self.others:
-            if read_slot(holder, key) is not then:
-                return False
-        return True
+        return all(read_slot(holder, key) is then for holder, key, then in self.others)
