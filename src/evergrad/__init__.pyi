@@ -2436,9 +2436,6 @@ def is_signed(input: _Tensor) -> _bool:
 def is_storage(obj: Any) -> _bool:
     """Whether the object is a storage."""
 
-def is_storage(obj: Any) -> _bool:
-    """Whether the object is a storage."""
-
 def is_tensor(obj: Any) -> _bool:
     """Whether an object is a tensor.
 
