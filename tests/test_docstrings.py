@@ -31,8 +31,6 @@ OF_SEVERAL_PROCESSES = {
     "GradBucket", "P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "recv_object_list",
     "send", "send_object_list",
 }  # fmt: skip
-# Explained by the guide to compilation.
-WITHOUT_EXAMPLE = {"compiler.Compiled", "compiler.compile"}
 GLOBALS = {
     **{name: getattr(data, name) for name in data.__all__},
     "eg": eg,
@@ -102,4 +100,4 @@ def test_every_public_name_has_an_example() -> None:
             of_several = path == "distributed" and name in OF_SEVERAL_PROCESSES
             if ("::\n" if of_several else ">>>") not in doc:
                 missing.append(f"{path}.{name}")
-    assert sorted(set(missing) - WITHOUT_EXAMPLE) == []
+    assert missing == []

@@ -356,58 +356,106 @@ uint64: _dtype
 uint8: _dtype
 
 def BFloat16Storage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of bfloat16."""
+    """Elements of bfloat16.
+
+    >>> eg.BFloat16Storage(3).size()
+    3
+    """
 
 BFloat16Tensor: LegacyType
 
 def BoolStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of bool."""
+    """Elements of bool.
+
+    >>> eg.BoolStorage(3).size()
+    3
+    """
 
 BoolTensor: LegacyType
 
 def ByteStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of uint8."""
+    """Elements of uint8.
+
+    >>> eg.ByteStorage(3).size()
+    3
+    """
 
 ByteTensor: LegacyType
 
 def CharStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of int8."""
+    """Elements of int8.
+
+    >>> eg.CharStorage(3).size()
+    3
+    """
 
 CharTensor: LegacyType
 
 def ComplexDoubleStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of complex128."""
+    """Elements of complex128.
+
+    >>> eg.ComplexDoubleStorage(3).size()
+    3
+    """
 
 def ComplexFloatStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of complex64."""
+    """Elements of complex64.
+
+    >>> eg.ComplexFloatStorage(3).size()
+    3
+    """
 
 def DoubleStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of float64."""
+    """Elements of float64.
+
+    >>> eg.DoubleStorage(3).size()
+    3
+    """
 
 DoubleTensor: LegacyType
 
 def FloatStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of float32."""
+    """Elements of float32.
+
+    >>> eg.FloatStorage(3).size()
+    3
+    """
 
 FloatTensor: LegacyType
 
 def HalfStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of float16."""
+    """Elements of float16.
+
+    >>> eg.HalfStorage(3).size()
+    3
+    """
 
 HalfTensor: LegacyType
 
 def IntStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of int32."""
+    """Elements of int32.
+
+    >>> eg.IntStorage(3).size()
+    3
+    """
 
 IntTensor: LegacyType
 
 def LongStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of int64."""
+    """Elements of int64.
+
+    >>> eg.LongStorage(3).size()
+    3
+    """
 
 LongTensor: LegacyType
 
 def ShortStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of int16."""
+    """Elements of int16.
+
+    >>> eg.ShortStorage(3).size()
+    3
+    """
 
 ShortTensor: LegacyType
 
@@ -2017,7 +2065,21 @@ def from_dlpack(ext_tensor: Any, *, device: Device | str | _int | None = None, c
     """
 
 def from_file(filename: str, shared: _bool | None = None, size: _int | None = 0, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
-    """A vector on the memory of a file; writes reach it only if ``shared``."""
+    """A vector on the memory of a file; writes reach it only if ``shared``.
+
+    Args:
+        filename: the file
+        shared: whether writes reach it; default ``None``, no
+        size: the number of elements
+        dtype: their type; by default the default type
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     _ = file.write(bytes(8))
+    ...     file.flush()
+    ...     eg.from_file(file.name, size=2).clone()
+    tensor([0., 0.])
+    """
 
 def from_numpy(ndarray: Any) -> _Tensor:
     """A tensor on the memory of a NumPy array: a change of one is seen in the other.
@@ -2434,7 +2496,11 @@ def is_signed(input: _Tensor) -> _bool:
     """
 
 def is_storage(obj: Any) -> _bool:
-    """Whether the object is a storage."""
+    """Whether the object is a storage.
+
+    >>> eg.is_storage(eg.ones(2).untyped_storage())
+    True
+    """
 
 def is_tensor(obj: Any) -> _bool:
     """Whether an object is a tensor.

@@ -163,7 +163,12 @@ class set_grad_enabled(_Mode):  # noqa: N801 - PyTorch's spelling
 
 
 class set_multithreading_enabled(_Mode):  # noqa: N801 - PyTorch's spelling
-    """Accepted and without effect: backward runs in the thread that calls it."""
+    """Accepted and without effect: backward runs in the thread that calls it.
+
+    >>> with eg.autograd.set_multithreading_enabled(False):
+    ...     eg.ones(2).sum()
+    tensor(2.)
+    """
 
     def __init__(self, mode: bool) -> None:
         self.prev, self.mode = True, bool(mode)

@@ -62,13 +62,14 @@ def compile(
     A compiled call does what the eager call does. The first call with a given signature (structure,
     types and strides of its arguments) is run by Python, and its ops are recorded; if they form one
     program, this runs from then on while its guards hold. Captured tensors that it reads or writes
-    (parameters, optimizer state) keep their storage; Python floats among its arguments and the
-    options of optimizers are runtime inputs. Guards check at each call whatever else the function
-    can read; where one fails, Python runs the function again.
+    (parameters, optimizer state) keep their storage; numbers that differ from call to call are
+    runtime inputs. Guards check at each call whatever else the function can read; where one fails,
+    Python runs the function again.
 
-    A function that reads values (``.item()``, ``if``), changes Python state or has other effects is
-    run by Python at every call, with its ops compiled in segments; one warning names the line and
-    the reason, and ``last_call`` has both. With ``fullgraph`` such a function raises
+    Effects on Python state (counters, lists, ``print``, random numbers) are repeated at each call.
+    A function that decides by values of the data (``if loss > 1``), or has effects that cannot be
+    repeated, is run by Python at every call, with its ops compiled in segments; one warning names
+    the line and the reason, and ``last_call`` has both. With ``fullgraph`` such a function raises
     ``TraceError`` instead.
 
     A program that fails leaves tensors and RNG states as they were. With ``check_finite`` a
@@ -78,6 +79,26 @@ def compile(
     before it runs anything.
 
     Other options of ``torch.compile`` are accepted and have no effect: there is one backend.
+
+    Args:
+        model: a function, a method or a module; without one a decorator is returned
+        fullgraph: raise unless a call is one program; default ``False``
+        check_finite: fail where a result is infinite or NaN; default ``False``
+        memory_limit: the most bytes of the arena; default ``None``, no limit
+
+    >>> weight = eg.ones(3, requires_grad=True)
+    >>> optimizer = eg.optim.SGD([weight], lr=0.1)
+    >>> @eg.compile
+    ... def step(x):
+    ...     optimizer.zero_grad()
+    ...     loss = (weight * x).square().sum()
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     return loss.item()
+    >>> [round(step(eg.ones(3)), 4) for _ in range(3)]
+    [3.0, 1.92, 1.2288]
+    >>> step.last_call.kind
+    'whole'
     """
     require_llvm()
     if model is None:
@@ -107,7 +128,14 @@ _WHOLE = LastCall("whole")
 
 @provides("compiled_function")
 class Compiled:
-    """A function with the variants compiled for it so far."""
+    """A function with the variants compiled for it so far: what :func:`compile` returns.
+
+    >>> double = eg.compile(lambda x: x * 2)
+    >>> double(eg.ones(2))
+    tensor([2., 2.])
+    >>> double.last_call.kind
+    'whole'
+    """
 
     def __init__(
         self, function: Callable[..., Any], check_finite: bool = False,

@@ -250,8 +250,8 @@ class TypedStorage(UntypedStorage):
 
 
 def _typed(name: str, kind: dtype) -> type[TypedStorage]:
-    body = {"__slots__": (), "kind": kind, "__doc__": f"Elements of {kind.name}.",
-            "__module__": "evergrad"}  # fmt: skip
+    doc = f"Elements of {kind.name}.\n\n>>> eg.{name}(3).size()\n3"
+    body = {"__slots__": (), "kind": kind, "__doc__": doc, "__module__": "evergrad"}
     return builtins.type(name, (TypedStorage,), body)
 
 
@@ -271,7 +271,11 @@ for _name, _made in TYPES.items():
 
 @expose(method=False, out=False)
 def is_storage(obj: Any) -> bool:
-    """Whether the object is a storage."""
+    """Whether the object is a storage.
+
+    >>> eg.is_storage(eg.ones(2).untyped_storage())
+    True
+    """
     return isinstance(obj, UntypedStorage)
 
 
@@ -280,7 +284,21 @@ def from_file(
     filename: str, shared: bool | None = None, size: int | None = 0, *, dtype: Any = None,
     layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A vector on the memory of a file; writes reach it only if ``shared``."""
+    """A vector on the memory of a file; writes reach it only if ``shared``.
+
+    Args:
+        filename: the file
+        shared: whether writes reach it; default ``None``, no
+        size: the number of elements
+        dtype: their type; by default the default type
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     _ = file.write(bytes(8))
+    ...     file.flush()
+    ...     eg.from_file(file.name, size=2).clone()
+    tensor([0., 0.])
+    """
     target = get_default_dtype() if dtype is None else as_dtype(dtype)
     mapped = UntypedStorage.from_file(filename, bool(shared), (size or 0) * target.itemsize)
     return from_array(mapped._elements().view(target.np)).requires_grad_(requires_grad)
