@@ -74,7 +74,7 @@ def test_equal_types_are_one_call() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*is not one compiled program")  # it calls next()
 def test_other_numbers_are_other_formulas() -> None:
-    formula, floors = Counted(decay), iter([1, 1.0, 1.0, 2.0] * 2)  # for two calls
+    formula, floors = Counted(decay), (floor for floor in [1, 1.0, 1.0, 2.0] * 2)  # for two calls
     updated(formula, tensors((3,), (3,), (3,), (3,)), lambda r: (r, next(floors)), True)
     assert formula.calls == 3
 

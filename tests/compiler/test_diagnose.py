@@ -352,7 +352,7 @@ def test_what_was_not_finite_before_is_named() -> None:
     with pytest.raises(NonFiniteError, match=r"inf was in an input: a captured tensor"):
         compiled(eg.ones(2), 1.0)
     weight.fill_(1.0)
-    with pytest.raises(NonFiniteError, match=r"inf was in an input: the float 0"):
+    with pytest.raises(NonFiniteError, match=r"inf was in an input: a number"):
         compiled(eg.ones(2), float("inf"))
 
 

@@ -414,30 +414,30 @@ def test_shapes_that_never_repeat_are_left_to_numpy() -> None:
     function = EagerComposite(lambda x: x * 2 + 1, least=1, size=None, keeps=0)
     for length in range(1, 80):
         assert_close(function(eg.ones(length)), eg.full((length,), 3.0))
-    assert len(function.specializations) == 3
+    assert len(function.specializations) == 6
     assert sum(len(f.specializations) for f in _COMPOSITES) <= 256
 
 
 def test_shapes_of_another_kind_get_kernels_all_the_same() -> None:
     function = EagerComposite(lambda x: x * 2 + 1, least=1, size=None, keeps=0)
     for width in range(1, 8):
-        for length in range(1, 6):
+        for length in range(1, 9):
             function(eg.ones(length, width))
-    assert len(function.specializations) == 7 * 3
-    for _ in range(24):
-        for length in range(1, 6):
+    assert len(function.specializations) == 7 * 6
+    for _ in range(40):
+        for length in range(1, 9):
             function(eg.ones(length, 4))
-    assert len(function.specializations) == 7 * 3 + 2  # those that do repeat
+    # A shape has its kernel from the first call on or never: its results stay the same.
+    assert len(function.specializations) == 7 * 6
 
 
-def test_shapes_that_wait_for_a_kernel_are_bounded() -> None:
+def test_kinds_of_shapes_are_bounded() -> None:
     function = EagerComposite(lambda x: x * 2 + 1, least=1, size=None, keeps=0)
     for width in range(1, 300):
         function(eg.ones(1, width))
     for length in range(1, 300):
         function(eg.ones(length, 4))
     assert len(function.kinds) <= 256
-    assert max(len(uses.waiting) for uses in function.kinds.values()) == 256
 
 
 def test_optimizers_step_as_piece_by_piece() -> None:
@@ -496,4 +496,4 @@ def test_rows_have_kernels_too() -> None:
     F.conv2d(eg.ones(1, 1, 4, 4), eg.ones(1, 1, 3, 3))
     assert [name for name, *_ in _kernels] == ["conv"]
     F.conv3d(eg.ones(1, 1, 4, 4, 4), eg.ones(1, 1, 3, 3, 3))
-    assert list(_kernels.values())[-1] is None  # no kernel takes three dimensions: NumPy does it
+    assert all(_kernels.values())  # three dimensions as two

@@ -338,7 +338,7 @@ def test_compiling_again_and_again_is_told() -> None:
     compiled = eg.compile(lambda x: layer(x))
     with pytest.warns(RuntimeWarning, match="failed guard: the attributes"):
         for round in range(9):
-            layer.factor = float(round)
+            layer.name = f"layer {round}"
             assert_alike(compiled(randn(2, 3)), layer(randn(2, 3)))
 
 

@@ -156,7 +156,8 @@ def test_paths_of_leaves() -> None:
 
 
 def test_a_compiled_function_warns_of_an_int_once() -> None:
-    compiled = eg.compile(lambda x, count: x * count)
+    """Of one that is a shape: others are inputs of one program."""
+    compiled = eg.compile(lambda x, count: x.expand(count, 2).sum(0))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for count in range(1, 14):

@@ -27,7 +27,7 @@ RUN_BY_PYTHON = {
     "gcn": dict.fromkeys(("GraphConvolution", "GCN"), "an argument is sparse or nested"),
     "beta_vae": {"Autoencoder": "a Independent that the function makes is returned"},
     "gru_seq2seq": {"Translator": "the elements of an outside tensor are read, at "},
-    "hooks": {"Sequential": "the value of a traced tensor was read "},
+    "hooks": {"Sequential": "a hook is called where a result is differentiated"},
     "mixture_of_experts": {"Mixture": "the value of a traced tensor was read "},
     "weight_averaging": {"AveragedModel": "the value of a traced tensor was read "},
     "maml": {"Sequential": "a tensor from outside that the function reads has a history"},
@@ -35,11 +35,12 @@ RUN_BY_PYTHON = {
     "timeseries_lbfgs": {"LBFGS": "the value of a traced tensor was read "},
 }
 
-# In float32 compiled and eager sums differ by their order. Under autocast such a difference moves a
-# value to the neighbouring bfloat16 now and then, 4e-3 away: only the first steps agree closer, as
-# one such value is one of many in a loss.
+# In float32 compiled and eager sums differ by their order, and dot products of bfloat16 pairs add
+# two at a time. Under autocast such a difference moves a value to the neighbouring bfloat16 now and
+# then, 4e-3 away, and in later steps the values computed from it once more: only the first steps
+# agree closer, as one such value is one of many in a loss.
 FEW_MOVED = 6e-4
-BFLOAT16 = 4e-3
+BFLOAT16 = 8e-3
 FIRST_STEPS = 5
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from evergrad.core import dtypes
 from evergrad.core.functionalize import SymbolicNumber, functionalizing_trace
+from evergrad.core.python_numbers import PythonNumber
 from evergrad.core.shapes import tensor_type
 from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State, using
@@ -35,6 +36,8 @@ class Formula:
     def __call__(self, tensors: Sequence[Tensor], numbers: Sequence[object]) -> tuple[Tensor, ...]:
         """The results, computed or emitted into the running trace."""
         state, trace = STATE.get(), functionalizing_trace()
+        if trace is not None:
+            numbers = [n.symbolic() if type(n) is PythonNumber else n for n in numbers]
         if trace is not None and trace is state.trace and _is_plain(state, numbers):
             graph = self._graph(tensors, numbers)
             if graph is not None:

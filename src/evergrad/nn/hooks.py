@@ -203,6 +203,8 @@ def _changed_input(
 class _Pass(Function):
     """The identity, as a place in the graph where a module's gradients can be seen together."""
 
+    calls_hooks = True
+
     @staticmethod
     def forward(ctx: Any, on_grads: Callable[..., Any], *tensors: Tensor) -> Any:
         ctx.on_grads = on_grads

@@ -305,3 +305,35 @@ def gradient_statistics(lib: Any, wrap: Any) -> Seen:
     for n in range(4):
         step(batch(lib, n))
         yield stats
+
+
+@case
+def a_backward_hook_in_a_compiled_module(lib: Any, wrap: Any) -> Seen:
+    """It is called by each backward pass, and never before."""
+    seen = []
+    model = lib.nn.Sequential(layer(lib, 3, 4), lib.nn.Tanh(), layer(lib, 4, 2))
+    model[1].register_full_backward_hook(lambda m, given, out: seen.append(out[0].sum().item()))
+    step = wrap(lambda x: model(x).square().mean())
+    for n in range(5):
+        loss = step(batch(lib, n))
+        yield len(seen)
+        loss.backward()
+        yield list(seen), [p.grad.clone() for p in model.parameters()]
+
+
+@case
+def a_hook_on_a_value_that_is_differentiated_outside(lib: Any, wrap: Any) -> Seen:
+    seen = []
+    w = lib.ones(3, requires_grad=True)
+
+    def step(x):
+        y = w * x
+        y.register_hook(lambda g: seen.append(g.sum()))
+        return (y * y).sum()
+
+    step = wrap(step)
+    for n in range(5):
+        loss = step(batch(lib, n)[0])
+        yield len(seen)
+        loss.backward()
+        yield [s.detach() for s in seen], w.grad.clone()

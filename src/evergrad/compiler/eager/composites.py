@@ -53,7 +53,7 @@ def call(
     specialization = function.specializations.get(key)
     if specialization is None:
         uses = function.uses(args, attrs)
-        if uses.waits(key):
+        if uses.are_many():
             return function.function(*args, **attrs)
         specialization = _new_specialization(
             function, key, Structure(function.traced, types, attrs), uses

@@ -424,6 +424,8 @@ class _Capture:
             raise NotWholeError("a tensor from outside that the function reads has a history")
         if not differentiable or not (own or leaves):
             return []
+        if any(runs_hooks(tensors[i]._node) for i in differentiable):
+            raise NotWholeError("a hook is called where a result is differentiated")
         given = {i: Tracer(trace).input(tensors[i]._type) for i in differentiable}
         targets = [*(inputs[i] for i in own), *leaves]
         try:
@@ -492,6 +494,29 @@ def is_freed(node: GraphNode | None) -> bool:
             return True
         stack += getattr(node, "parents", ())
     return False
+
+
+def runs_hooks(node: GraphNode | None) -> bool:
+    """Whether a backward pass from a node calls hooks of the user's on the way to the leaves: they
+    may have effects, which only the pass itself may have."""
+    stack, seen = [node], set()
+    while stack:
+        node = stack.pop()
+        if node is None or node.seq in seen or isinstance(node, Leaf):
+            continue
+        seen.add(node.seq)
+        hooks = node.hooks
+        tables = () if hooks is None else (*hooks.on_result.values(), hooks.before, hooks.after)
+        if any(not _is_ours(hook) for table in tables for hook in table.values()):
+            return True
+        if getattr(getattr(node, "cls", None), "calls_hooks", False):
+            return True
+        stack += getattr(node, "parents", ())
+    return False
+
+
+def _is_ours(hook: Any) -> bool:
+    return str(getattr(hook, "__module__", "")).startswith("evergrad.")
 
 
 def _held_by_node(node: GraphNode) -> list[Any]:

@@ -46,7 +46,6 @@ from evergrad.ops.rows.random.draws import (
     LOG_NORMAL,
     MULTINOMIAL,
     NORMAL,
-    NORMAL_AROUND,
     PERMUTATION,
     UNIFORM,
     integer_limits,
@@ -60,7 +59,7 @@ _NARROW_WORD = 0xFFFFFFFF
 # Fewer normal numbers than this are drawn one by one.
 _LEAST_BLOCKS = 16
 # Rows whose arguments are tensors; those of others are numbers.
-_OF_TENSORS = (BERNOULLI, MULTINOMIAL, NORMAL_AROUND)
+_OF_TENSORS = (BERNOULLI, MULTINOMIAL)
 
 
 def lower_random(graph: Graph) -> Graph:
@@ -193,15 +192,6 @@ def _normal(draw: _Draw, mean: float, std: float, singly: bool = False) -> Tenso
     return _shaped(draw.normals(count, kind, mean, std, singly), draw.type.shape)
 
 
-def _normal_around(draw: _Draw, mean: Tensor, std: Tensor) -> Tensor | None:
-    kind = draw.type.dtype
-    if kind not in _FLOATS:
-        return None
-    require(std >= 0, RuntimeError, lambda: "normal expects all elements of std >= 0.0")
-    samples = draw.normals(draw.type.numel, kind, 0.0, 1.0, False)
-    return _shaped(samples, draw.type.shape) * std + mean
-
-
 def _log_normal(draw: _Draw, mean: float, std: float) -> Tensor | None:
     kind = draw.type.dtype
     if kind is dtypes.float64 or kind not in _FLOATS or not std > 0.0:
@@ -284,7 +274,6 @@ def _multinomial(draw: _Draw, probs: Tensor) -> Tensor | None:
 WORD_DRAWS: dict[Op, Callable[..., Tensor | None]] = {
     UNIFORM: _uniform,
     NORMAL: _normal,
-    NORMAL_AROUND: _normal_around,
     LOG_NORMAL: _log_normal,
     EXPONENTIAL: _exponential,
     INTEGERS: _integers,

@@ -27,37 +27,26 @@ _call_native: ExtensionPoint[..., Any] = ExtensionPoint("native_composite")
 
 Size = Callable[..., int]
 
-# Batches that change their size would be planned over and over. So many shapes of one kind get
-# their kernels at once, others after so many calls: planning takes as long as these would save.
-_MANY_SHAPES = 3
-_PAYS_OFF = 24
-# How many shapes that wait are counted, and how many kinds of them.
-_MOST_WAITING = 256
+# Batches that change their size would be planned over and over: so many shapes of one kind get
+# kernels. A shape has one from its first call on or never, so that its results stay the same.
+_MANY_SHAPES = 6
+# How many kinds are told apart.
+_MOST_KINDS = 256
 # For how many combinations of types a function caches whether they use a kernel.
 _MOST_DECISIONS = 1 << 12
 
 
 class Uses:
-    """How many kernels were made for shapes of one kind, how often they were called, and how often
-    shapes without a kernel."""
+    """How many kernels were made for shapes of one kind."""
 
-    __slots__ = ("calls", "kernels", "waiting")
+    __slots__ = ("kernels",)
 
     def __init__(self) -> None:
-        self.calls = self.kernels = 0
-        self.waiting: dict[Any, int] = {}
+        self.kernels = 0
 
-    def waits(self, shape: Any) -> bool:
-        """Whether a shape gets no kernel yet, counting one more call of it."""
-        if self.kernels < _MANY_SHAPES:
-            return False
-        count = self.waiting.pop(shape, 0) + 1
-        if count >= _PAYS_OFF:
-            return False
-        if len(self.waiting) >= _MOST_WAITING:
-            del self.waiting[next(iter(self.waiting))]  # the one that was called the longest ago
-        self.waiting[shape] = count
-        return True
+    def are_many(self, limit: int = _MANY_SHAPES) -> bool:
+        """Whether further shapes get no kernels."""
+        return self.kernels >= limit
 
 
 class EagerComposite:
@@ -137,7 +126,7 @@ class EagerComposite:
             *[a if a is None else a._type if a._leaf is not None else _kind(a._type) for a in args],
             *attrs.items(),
         )
-        if len(self.kinds) >= _MOST_WAITING:
+        if len(self.kinds) >= _MOST_KINDS:
             self.kinds.clear()
         return self.kinds.setdefault(kind, Uses())
 

@@ -43,14 +43,13 @@ def may_use_kernel(op: Op, operands: Sequence[Any]) -> bool:
 _kernels: dict[Any, Callable[..., Any] | None] = {}
 _KERNEL_LIMIT = 256
 
-# Planning a kernel for another shape takes milliseconds. A row whose shapes hardly ever repeat
-# gets no more of them on arrays of fewer elements than these.
+# Planning a kernel for another shape takes milliseconds: on arrays of fewer elements than these a
+# row gets a limited number of them.
 _WORTH_PLANNING = 1 << 16
 # The uses of kernels by row, and by row, element types and all extents but the first.
 _uses: dict[Any, Uses] = {}
-# A row that met so many shapes, each in so few calls, gets no kernel for another one yet.
-_MANY_OF_A_ROW = 8
-_FEW_CALLS = 3
+# A row that has so many kernels gets none for another shape.
+_MANY_OF_A_ROW = 16
 
 
 def row_evaluator(
@@ -70,11 +69,10 @@ def row_evaluator(
         forced = config.EAGER_KERNEL_ELEMENTS  # as is_large(), without a call
         if size < (least if forced is None else max(forced, 1)) or not config.EAGER_KERNELS:
             return plain(*arrays)
-        of_row.calls += 1
         try:
             kernel = _kernels[key]
         except KeyError:
-            if size < _WORTH_PLANNING and (of_kind.waits(key) or _rarely_repeat(of_row)):
+            if size < _WORTH_PLANNING and (of_kind.are_many() or of_row.are_many(_MANY_OF_A_ROW)):
                 return plain(*arrays)
             of_kind.kernels += 1
             of_row.kernels += 1
@@ -82,10 +80,6 @@ def row_evaluator(
         return plain(*arrays) if kernel is None else kernel(*arrays)
 
     return run
-
-
-def _rarely_repeat(uses: Uses) -> bool:
-    return uses.kernels >= _MANY_OF_A_ROW and uses.calls < uses.kernels * _FEW_CALLS
 
 
 def _new_kernel(key: Any, op: Op, attrs: Attrs) -> Callable[..., Any] | None:

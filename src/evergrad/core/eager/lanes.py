@@ -21,8 +21,10 @@ Array = np.ndarray[Any, Any]
 
 _lane_kernel: ExtensionPoint[..., Any] = ExtensionPoint("lane_kernel")
 
-# From so many elements on: NumPy takes several calls for fewer, too.
+# From so many elements on: NumPy takes several calls for fewer, too. Of fewer elements than these
+# topk() orders equal ones as sorting does.
 _LEAST_ELEMENTS = 8
+_LEAST_FOR_TOPK = 64
 # Loops over fewer elements keep the GIL: releasing it would take as long.
 _BRIEF = 1 << 14
 # The largest number that topk keeps of a row, and which part of a long row at most.
@@ -118,7 +120,7 @@ def topk(x: Array, kept: int, largest: bool) -> Array | None:
     """Where the largest or smallest of each row stand, in order."""
     extent = x.shape[-1]
     most = extent if extent <= _LONG_ROW else extent // _SHARE_KEPT
-    if not 0 < kept <= min(_MOST_KEPT, most) or not x.flags.carray:
+    if not 0 < kept <= min(_MOST_KEPT, most) or not x.flags.carray or x.size < _LEAST_FOR_TOPK:
         return None
     name = _FLOATS.get(x.dtype.char)
     function = None if name is None else _function("topk", name, x.size, largest)

@@ -152,13 +152,15 @@ def _direct_with_out(op: Op, function: TensorFunction, count: int) -> Callable[.
     """As :func:`accepting_out`, in one call for a row of one or two arguments."""
     general = accepting_out(function)
 
-    def unary(input: Tensor, *, out: Any = None) -> Any:
-        if out is None and isinstance(input, Tensor):
-            return bind_unary(op, input)
-        return general(input, out=out)
+    def unary(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs and len(args) == 1 and isinstance(args[0], Tensor):
+            return bind_unary(op, args[0])
+        return general(*args, **kwargs)
 
-    def binary(input: Any, other: Any, *, out: Any = None) -> Any:
-        return bind_binary(op, input, other) if out is None else general(input, other, out=out)
+    def binary(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs and len(args) == 2:
+            return bind_binary(op, *args)
+        return general(*args, **kwargs)
 
     with_out: Callable[..., Any] = unary if count == 1 else binary
     functools.update_wrapper(with_out, general)

@@ -188,8 +188,7 @@ def _normal_around(source: Generator, mean: Array, std: Array) -> Array:
     return source.normal(mean.shape, mean.dtype) * std + mean
 
 
-NORMAL_AROUND = _sampling("normal_around", _normal_around, "Normal around a mean for each element.",
-                          emit=WORDS)  # fmt: skip
+NORMAL_AROUND = _sampling("normal_around", _normal_around, "Normal around a mean for each element.")
 POISSON = _sampling("poisson", Generator.poisson, "Counts with a rate for each element.", _no_slope)
 BINOMIAL = _sampling("binomial", Generator.binomial, "Successes in a number of trials.", _no_slope)
 GAMMA = _sampling(
