@@ -24,7 +24,7 @@ TensorOrTensors = Place | GraphNode | Sequence[Place | GraphNode]
 
 
 def _as_tuple(value: Any, name: str) -> tuple[Place, ...]:
-    """Tensors and edges; a node stands for its first result."""
+    """Tensors and edges; a node is the edge to its first result."""
     is_one = isinstance(value, (Tensor, GradientEdge, GraphNode))
     places = tuple(GradientEdge(v, 0) if isinstance(v, GraphNode) else v
                    for v in ((value,) if is_one else value))  # fmt: skip

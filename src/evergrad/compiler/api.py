@@ -261,14 +261,14 @@ class Compiled:
         that is valid for the call is ``kept`` if its program is the same."""
         began = time.perf_counter()
         python = PythonState(self.function, call.args, call.kwargs)
-        if call.numbers and python.tells_numbers_apart:
+        if call.numbers and python.checks_number_types:
             self.use_constant_numbers()
             call = self.call_with(call.args, call.kwargs)
         if python.overlapping_memory(call.tensors):
             return self.run_eagerly(call, "tensors share memory through NumPy")
         session = Session(STATE.get().trace, self.segments.run, self.fullgraph, python.arrays)
         session.records_sparse = self.records_sparse
-        session.defers_items = not (self.varying.is_off or python.tells_numbers_apart)
+        session.defers_items = not (self.varying.is_off or python.checks_number_types)
         before = STATE.get()
         with (
             restored_modes(before, session),
@@ -518,7 +518,7 @@ class Compiled:
             python = PythonState(self.function, args, kwargs)
             session = Session(STATE.get().trace, self.segments.run, True, python.arrays)
             session.records_sparse = True
-            session.defers_items = not (self.varying.is_off or python.tells_numbers_apart)
+            session.defers_items = not (self.varying.is_off or python.checks_number_types)
             with (
                 using(trace=session, grad=STATE.get().grad, no_grad=False, saved_hooks=None),
                 self.number_slots.install(session, python) as installed,

@@ -8,7 +8,7 @@ guards.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any, Protocol
 
@@ -480,38 +480,38 @@ def reachable_tensors(roots: Sequence[Any]) -> set[int]:
     return found
 
 
-def is_freed(node: GraphNode | None) -> bool:
-    """Whether a backward pass through a node would need what another one has freed."""
-    stack, seen = [node], set()
-    while stack:
-        node = stack.pop()
-        if node is None or node.seq in seen:
-            continue
-        seen.add(node.seq)
-        holder = getattr(node, "ctx", None)  # of a custom function
-        saved = getattr(node, "saved", ()) if holder is None else getattr(holder, "_saved", ())
-        if saved is None or isinstance(node, FreedNode):
-            return True
-        stack += getattr(node, "parents", ())
-    return False
-
-
-def runs_hooks(node: GraphNode | None) -> bool:
-    """Whether a backward pass from a node calls hooks of the user's on the way to the leaves: they
-    may have effects, which only the pass itself may have."""
-    stack, seen = [node], set()
+def nodes_behind(root: GraphNode | None) -> Iterator[GraphNode]:
+    """A node and those that a backward pass from it may run, leaves excluded."""
+    stack, seen = [root], set()
     while stack:
         node = stack.pop()
         if node is None or node.seq in seen or isinstance(node, Leaf):
             continue
         seen.add(node.seq)
+        yield node
+        stack += getattr(node, "parents", ())
+
+
+def is_freed(root: GraphNode | None) -> bool:
+    """Whether a backward pass from a node would need what another one has freed."""
+    for node in nodes_behind(root):
+        context = getattr(node, "ctx", None)  # of a custom function
+        saved = getattr(node, "saved", ()) if context is None else getattr(context, "_saved", ())
+        if saved is None or isinstance(node, FreedNode):
+            return True
+    return False
+
+
+def runs_hooks(root: GraphNode | None) -> bool:
+    """Whether a backward pass from a node calls hooks of the user's on the way to the leaves: they
+    may have effects, which only the pass itself may have."""
+    for node in nodes_behind(root):
         hooks = node.hooks
         tables = () if hooks is None else (*hooks.on_result.values(), hooks.before, hooks.after)
         if any(not _is_ours(hook) for table in tables for hook in table.values()):
             return True
         if getattr(getattr(node, "cls", None), "calls_hooks", False):
             return True
-        stack += getattr(node, "parents", ())
     return False
 
 

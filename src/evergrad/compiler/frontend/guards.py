@@ -22,7 +22,6 @@ from evergrad.core.dtypes import get_default_dtype
 from evergrad.core.functionalize import FunctionalizingTrace, Source, read_source
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import Leaf
-from evergrad.core.python_numbers import Expressions
 from evergrad.core.rng.default_generator import default_generator
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
@@ -264,12 +263,9 @@ def _hooks(tensors: list[Tensor]) -> list[Any]:
 
 
 def _numbers(trace: FunctionalizingTrace) -> Iterator[Guard]:
-    """Guards on options that Python has read; numbers among the arguments are guarded on with the
-    signature."""
-    for (container, key, part), predicate, expected in trace.number_guards:
-        if isinstance(container, (dict, Expressions)):
-            source = (container, key, part)
-            yield partial(_apply_to, predicate, source), expected, f"the option {key!r}"
+    """Guards on the numbers that Python has read."""
+    for source, predicate, expected in trace.number_guards:
+        yield partial(_apply_to, predicate, source), expected, f"the option {source[1]!r}"
 
 
 def _apply_to(predicate: Callable[[float], Any], source: Source) -> Any:

@@ -63,9 +63,6 @@ class NumberSlots:
         self.add(slot)
         self.trees.add(slot.identity)
 
-    def clear(self) -> None:
-        self.known, self.seen = {}, {}
-
     def turn_off(self) -> None:
         """Have numbers as constants of programs from now on."""
         self.is_off = True
@@ -134,7 +131,7 @@ class NumberSlots:
             effects = kept.captured.effects
             known = set() if effects is None else effects.numbers
             return self.part(known).install(session, state, log, computes=computes)
-        can_compute = not state.tells_numbers_apart
+        can_compute = not state.checks_number_types
         if state.replayable:
             is_known = can_compute and not self.is_off and state.opaque is None
             if log is not None and (log.made or is_known):

@@ -150,9 +150,10 @@ class PythonState(ReachedState):
             elif not isinstance(member, Tensor):
                 self.push(member, "an argument")
 
-    @property
-    def tells_numbers_apart(self) -> bool:
-        """Whether the function, or what it calls, does not take other classes for numbers."""
+    @functools.cached_property
+    def checks_number_types(self) -> bool:
+        """Whether the function, or what it calls, does not take other classes for numbers; read
+        after the walk."""
         if "type" in self.names or self.converts_numbers or not self.libraries <= _TOLERANT:
             return True
         return any(isinstance(held, CACHED) for held in self.seen.values())

@@ -44,7 +44,7 @@ class ReachedState:
         self.names: set[str] = set()
         # The libraries of which functions or classes are reached.
         self.libraries: set[str] = set()
-        # Whether code tells objects apart that have the same memory.
+        # Whether code compares the identity of objects, which may share memory.
         self.compares_identity = False
         # Whether code has a match statement, which looks at the layout of objects.
         self.matches_patterns = False

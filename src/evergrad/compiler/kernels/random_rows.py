@@ -119,7 +119,7 @@ def _draw_words(*, count: int, dtype: dtype, row: str, drawn: int, generator: An
     source = source_of(generator)._source
     if dtype is dtypes.int32:
         return source.words32(count).view(np.int32)
-    # As two words lie in memory, the high one first.
+    # Two contiguous words, the high one first.
     return source.words32(2 * count).view(np.int64)
 
 

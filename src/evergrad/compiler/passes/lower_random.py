@@ -122,7 +122,7 @@ class _Draw:
         return made
 
     def wide_words(self, count: int) -> Tensor:
-        """Words of 64 bits, which lie in memory with the high half first."""
+        """Words of 64 bits, stored with the high half first."""
         words = self.words(count, True)
         return (words << 32) | ((words >> 32) & _NARROW_WORD)
 

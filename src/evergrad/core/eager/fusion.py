@@ -30,7 +30,7 @@ Size = Callable[..., int]
 # Batches that change their size would be planned over and over: so many shapes of one kind get
 # kernels. A shape has one from its first call on or never, so that its results stay the same.
 _MANY_SHAPES = 6
-# How many kinds are told apart.
+# The most kinds that are counted separately.
 _MOST_KINDS = 256
 # For how many combinations of types a function caches whether they use a kernel.
 _MOST_DECISIONS = 1 << 12

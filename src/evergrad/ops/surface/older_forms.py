@@ -1,8 +1,8 @@
 """Call forms that PyTorch has deprecated: factors by position, before the tensors they scale.
 
 ``addcmul(x, 2, a, b)`` is ``addcmul(x, a, b, value=2)``, and ``addmm(2, x, 3, a, b)`` is
-``addmm(x, a, b, beta=2, alpha=3)``. A call with as many arguments as there are tensors goes on to
-the function as it is. ``add`` and ``sub`` read their older form themselves.
+``addmm(x, a, b, beta=2, alpha=3)``. A call with as many arguments as there are tensors is passed to
+the function unchanged. ``add`` and ``sub`` read their older form themselves.
 """
 
 from __future__ import annotations

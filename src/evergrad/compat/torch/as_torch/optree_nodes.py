@@ -1,7 +1,7 @@
 """The tables of a module as containers of ``optree``, which knows plain dictionaries only.
 
 PyTorch's modules keep their parameters in a ``dict``, and packages map over it with ``optree``.
-Here it is a subclass that counts changes, which ``optree`` takes for a leaf unless it is told.
+Here it is a subclass that counts changes, which is a leaf to ``optree`` unless it is registered.
 """
 
 from __future__ import annotations
