@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import evergrad as eg
-from evergrad.compiler.cache import program_cache
+from evergrad.compiler import program_cache
 from evergrad.compiler.codegen.ir_builder import vector_for
 from evergrad.compiler.kernels.conv import select as conv
 from evergrad.compiler.kernels.gemm import small, tiling, tiling_costs

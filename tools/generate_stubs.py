@@ -49,6 +49,7 @@ HOMES = {
     "np": ("numpy", ""),
     "overload": ("typing", "overload"),
     "return_types": ("evergrad", "return_types"),
+    **{name: ("evergrad.core.types", name) for name in (*OPTIONAL, "Floats", "Ints")},
 }
 
 
@@ -390,6 +391,8 @@ def top_level() -> str:
         value = FUNCTIONS[name]
         if isinstance(value, type(FUNCTIONS["FloatTensor"])) and not inspect.isfunction(value):
             stub.add(f"{name}: {stub.annotation('LegacyType', 'evergrad.ops.surface.legacy')}", "")
+        elif inspect.isclass(value):  # a storage of one element type
+            stub.add(f"class {name}(TypedStorage): ...", "")
         else:
             write_function(stub, name, value, method=False)
     for name in evergrad._IN_PLACE:

@@ -11,7 +11,9 @@ from __future__ import annotations
 INTS = "int | Sequence[int]"
 OPERAND = "Tensor | complex | np.generic"
 # Aliases of evergrad.core.types that take ``None``.
-OPTIONAL = ("DeviceLike", "DtypeLike", "LayoutLike", "MemoryFormatLike")
+OPTIONAL = (
+    "DeviceLike", "DimsLike", "DtypeLike", "GeneratorLike", "LayoutLike", "MemoryFormatLike",
+)  # fmt: skip
 
 PARAMETERS = {
     "alpha": OPERAND,
