@@ -1,510 +1,45 @@
 """Microseconds per call of one tiny training step, spelled in many ways.
 
     python bench/call.py [--rounds N] [--only TEXT] [--json FILE]
+    python bench/call.py --beside-jax TURNS
+    python bench/call.py --revalidation
 
 The step is always the same: an MLP 8-16-1 on 8 rows, forward, backward and SGD. What differs is how
 it is written: tensors closed over or passed, in containers, numbers that change, a learning rate
-set before each step, clipping, what is returned. For evergrad (compiled) the table shows the time
-and the ratio to its quickest spelling; beside it PyTorch eager in the same spelling, and JAX
-(jitted, where it is installed) in the spellings it has. All alternate in one run on one thread;
-processor time of the process is counted, and the least of the rounds, which a busy machine disturbs
-least.
+set before each step, clipping, what is returned, decisions by the loss. For evergrad (compiled) the
+table shows the time and the ratio to its quickest spelling; beside it PyTorch eager in the same
+spelling, and JAX (jitted, where it is installed) in the spellings it has. All alternate in one run
+on one thread; processor time of the process is counted, and the least of the rounds, which a busy
+machine disturbs least.
+
+The second form compares one step with JAX's in many short turns that alternate, and prints the
+median of the ratios, since the speed of a virtual machine's core changes within a second.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
+import statistics
 import sys
 import time
 import warnings
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 import evergrad
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench import call_more, call_spellings  # noqa: F401 - they add spellings to the table
+from bench.call_decisions import decision_spellings
 from bench.call_jax import jax_spellings
+from bench.call_parts import SPELLINGS, Call, Parts
 
-Call = Callable[[], Any]
+SPELLINGS.update(decision_spellings(Parts))
+
 # Seconds that one measurement takes at least.
 _LEAST = 0.02
-
-
-class Parts:
-    """A model with its optimizer and batch."""
-
-    def __init__(self, lib: Any, optimizer: str = "SGD") -> None:
-        self.lib, self.F = lib, lib.nn.functional
-        lib.manual_seed(0)
-        nn = lib.nn
-        self.model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
-        self.optimizer = getattr(lib.optim, optimizer)(self.model.parameters(), lr=1e-3)
-        self.x, self.y = lib.randn(8, 8), lib.randn(8, 1)
-
-    def loss(self, x: Any, y: Any) -> Any:
-        return self.F.mse_loss(self.model(x), y)
-
-    def train(self, x: Any, y: Any, scale: Any = None) -> Any:
-        self.optimizer.zero_grad()
-        loss = self.loss(x, y)
-        (loss if scale is None else loss * scale).backward()
-        self.optimizer.step()
-        return loss.detach()
-
-
-@dataclass
-class Batch:
-    x: Any
-    y: Any
-
-
-class Pair(NamedTuple):
-    x: Any
-    y: Any
-
-
-SPELLINGS: dict[str, Callable[[Any, Any], Call]] = {}
-
-
-def spelling(function: Callable[[Any, Any], Call]) -> Callable[[Any, Any], Call]:
-    SPELLINGS[function.__name__.replace("_", " ")] = function
-    return function
-
-
-@spelling
-def tensors_passed(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    step = wrap(lambda x, y: p.train(x, y))
-    return lambda: step(p.x, p.y)
-
-
-@spelling
-def tensors_closed_over(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    x, y = p.x, p.y
-    return wrap(lambda: p.train(x, y))  # type: ignore[no-any-return]
-
-
-@spelling
-def tensors_as_attributes(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    return wrap(lambda: p.train(p.x, p.y))  # type: ignore[no-any-return]
-
-
-@spelling
-def keyword_arguments(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    step = wrap(lambda *, x, y: p.train(x, y))
-    return lambda: step(x=p.x, y=p.y)
-
-
-@spelling
-def a_dictionary(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    step = wrap(lambda batch: p.train(batch["x"], batch["y"]))
-    return lambda: step({"x": p.x, "y": p.y})
-
-
-@spelling
-def a_tuple(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    step = wrap(lambda batch: p.train(*batch))
-    return lambda: step((p.x, p.y))
-
-
-@spelling
-def a_dataclass(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    step = wrap(lambda batch: p.train(batch.x, batch.y))
-    return lambda: step(Batch(p.x, p.y))
-
-
-@spelling
-def a_named_tuple(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    step = wrap(lambda batch: p.train(batch.x, batch.y))
-    return lambda: step(Pair(p.x, p.y))
-
-
-@spelling
-def nested_containers(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    step = wrap(lambda batch: p.train(batch["in"][0], batch["out"]["y"]))
-    return lambda: step({"in": [p.x], "out": {"y": p.y}})
-
-
-@spelling
-def arrays(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    x, y = p.x.numpy(), p.y.numpy()
-    step = wrap(lambda x, y: p.train(lib.from_numpy(x), lib.from_numpy(y)))
-    return lambda: step(x, y)
-
-
-@spelling
-def a_float_that_changes(lib: Any, wrap: Any) -> Call:
-    p, numbers = Parts(lib), itertools.count(1)
-    step = wrap(lambda x, y, scale: p.train(x, y, scale))
-    return lambda: step(p.x, p.y, 1.0 / next(numbers))
-
-
-@spelling
-def an_int_that_changes(lib: Any, wrap: Any) -> Call:
-    p, numbers = Parts(lib), itertools.count(1)
-    step = wrap(lambda x, y, n: p.train(x, y, 1.0 / n))
-    return lambda: step(p.x, p.y, next(numbers))
-
-
-@spelling
-def a_numpy_float_that_changes(lib: Any, wrap: Any) -> Call:
-    p, numbers = Parts(lib), itertools.count(1)
-    step = wrap(lambda x, y, scale: p.train(x, y, scale))
-    return lambda: step(p.x, p.y, np.float64(1.0 / next(numbers)))
-
-
-@spelling
-def a_float_in_a_condition(lib: Any, wrap: Any) -> Call:
-    p, numbers = Parts(lib), itertools.count(2)
-    step = wrap(lambda x, y, t: p.train(x, y, t if t < 0.9 else 1.0))
-    return lambda: step(p.x, p.y, 1.0 / next(numbers))
-
-
-@spelling
-def an_attribute_that_changes(lib: Any, wrap: Any) -> Call:
-    class Trainer:
-        beta = 1.0
-
-        def step(self, x: Any, y: Any) -> Any:
-            return p.train(x, y, self.beta)
-
-    p, trainer = Parts(lib), Trainer()
-    step = wrap(trainer.step)
-
-    def call() -> Any:
-        trainer.beta *= 0.9999
-        return step(p.x, p.y)
-
-    return call
-
-
-@spelling
-def a_counter_in_a_module(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    p.model.step = 0
-
-    def step(x: Any, y: Any) -> Any:
-        p.model.step += 1
-        return p.train(x, y)
-
-    compiled = wrap(step)
-    return lambda: compiled(p.x, p.y)
-
-
-@spelling
-def losses_appended(lib: Any, wrap: Any) -> Call:
-    p, losses = Parts(lib), deque[Any](maxlen=100)
-
-    def step(x: Any, y: Any) -> Any:
-        loss = p.train(x, y)
-        losses.append(loss)
-        return loss
-
-    compiled = wrap(step)
-    return lambda: compiled(p.x, p.y)
-
-
-@spelling
-def an_argument_that_requires_grad(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    x = p.x.clone().requires_grad_()
-
-    def step(x: Any, y: Any) -> Any:
-        x.grad = None
-        return p.train(x, y)
-
-    compiled = wrap(step)
-    return lambda: compiled(x, p.y)
-
-
-@spelling
-def zero_grad_last(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-
-    def step(x: Any, y: Any) -> Any:
-        loss = p.loss(x, y)
-        loss.backward()
-        p.optimizer.step()
-        p.optimizer.zero_grad()
-        return loss.detach()
-
-    compiled = wrap(step)
-    return lambda: compiled(p.x, p.y)
-
-
-@spelling
-def zero_grad_to_zeros(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-
-    def step(x: Any, y: Any) -> Any:
-        p.optimizer.zero_grad(set_to_none=False)
-        loss = p.loss(x, y)
-        loss.backward()
-        p.optimizer.step()
-        return loss.detach()
-
-    compiled = wrap(step)
-    return lambda: compiled(p.x, p.y)
-
-
-@spelling
-def zero_grad_outside(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-
-    def step(x: Any, y: Any) -> Any:
-        loss = p.loss(x, y)
-        loss.backward()
-        p.optimizer.step()
-        return loss.detach()
-
-    compiled = wrap(step)
-
-    def call() -> Any:
-        p.optimizer.zero_grad()
-        return compiled(p.x, p.y)
-
-    return call
-
-
-@spelling
-def rate_set_before_each_step(lib: Any, wrap: Any) -> Call:
-    p, numbers = Parts(lib), itertools.count(1)
-    step = wrap(lambda x, y: p.train(x, y))
-
-    def call() -> Any:
-        for group in p.optimizer.param_groups:
-            group["lr"] = 1e-3 / next(numbers)
-        return step(p.x, p.y)
-
-    return call
-
-
-@spelling
-def rate_as_an_argument(lib: Any, wrap: Any) -> Call:
-    p, numbers = Parts(lib), itertools.count(1)
-
-    def step(x: Any, y: Any, lr: float) -> Any:
-        p.optimizer.param_groups[0]["lr"] = lr
-        return p.train(x, y)
-
-    compiled = wrap(step)
-    return lambda: compiled(p.x, p.y, 1e-3 / next(numbers))
-
-
-@spelling
-def a_scheduler_outside(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    scheduler = lib.optim.lr_scheduler.ExponentialLR(p.optimizer, gamma=0.99999)
-    step = wrap(lambda x, y: p.train(x, y))
-
-    def call() -> Any:
-        loss = step(p.x, p.y)
-        scheduler.step()
-        return loss
-
-    return call
-
-
-@spelling
-def a_scheduler_inside(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    scheduler = lib.optim.lr_scheduler.ExponentialLR(p.optimizer, gamma=0.99999)
-
-    def step(x: Any, y: Any) -> Any:
-        loss = p.train(x, y)
-        scheduler.step()
-        return loss
-
-    compiled = wrap(step)
-    return lambda: compiled(p.x, p.y)
-
-
-def clipped(clip: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Call]:
-    def make(lib: Any, wrap: Any) -> Call:
-        p = Parts(lib)
-        parameters = list(p.model.parameters())
-
-        def step(x: Any, y: Any) -> Any:
-            p.optimizer.zero_grad()
-            loss = p.loss(x, y)
-            loss.backward()
-            clip(lib, parameters)
-            p.optimizer.step()
-            return loss.detach()
-
-        compiled = wrap(step)
-        return lambda: compiled(p.x, p.y)
-
-    return make
-
-
-SPELLINGS["clipping by norm"] = clipped(lambda lib, ps: lib.nn.utils.clip_grad_norm_(ps, 0.5))
-SPELLINGS["clipping by value"] = clipped(lambda lib, ps: lib.nn.utils.clip_grad_value_(ps, 0.1))
-
-
-@spelling
-def autograd_grad_with_a_manual_update(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    parameters = list(p.model.parameters())
-
-    def step(x: Any, y: Any) -> Any:
-        loss = p.loss(x, y)
-        grads = lib.autograd.grad(loss, parameters)
-        with lib.no_grad():
-            for parameter, grad in zip(parameters, grads, strict=True):
-                parameter.sub_(grad, alpha=1e-3)
-        return loss.detach()
-
-    compiled = wrap(step)
-    return lambda: compiled(p.x, p.y)
-
-
-@spelling
-def a_method(lib: Any, wrap: Any) -> Call:
-    class Trainer(Parts):
-        def step(self, x: Any, y: Any) -> Any:
-            self.optimizer.zero_grad()
-            loss = self.F.mse_loss(self.model(x), y)
-            loss.backward()
-            self.optimizer.step()
-            return loss.detach()
-
-    trainer = Trainer(lib)
-    step = wrap(trainer.step)
-    return lambda: step(trainer.x, trainer.y)
-
-
-@spelling
-def a_decorated_method(lib: Any, wrap: Any) -> Call:
-    class Trainer(Parts):
-        @wrap
-        def step(self, x: Any, y: Any) -> Any:
-            return self.train(x, y)
-
-    trainer = Trainer(lib)
-    return lambda: trainer.step(trainer.x, trainer.y)
-
-
-@spelling
-def a_counter_in_the_step(lib: Any, wrap: Any) -> Call:
-    class Trainer(Parts):
-        n = 0
-
-        def step(self, x: Any, y: Any) -> Any:
-            self.n += 1
-            return self.train(x, y)
-
-    trainer = Trainer(lib)
-    step = wrap(trainer.step)
-    return lambda: step(trainer.x, trainer.y)
-
-
-@spelling
-def a_running_average(lib: Any, wrap: Any) -> Call:
-    class Trainer(Parts):
-        average: Any = 0.0
-
-        def step(self, x: Any, y: Any) -> Any:
-            loss = self.train(x, y)
-            self.average = 0.9 * self.average + 0.1 * loss
-            return loss
-
-    trainer = Trainer(lib)
-    trainer.average = lib.zeros(())
-    step = wrap(trainer.step)
-    return lambda: step(trainer.x, trainer.y)
-
-
-@spelling
-def a_tuple_returned(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    step = wrap(lambda x, y: (p.train(x, y), x.shape[0]))
-    return lambda: step(p.x, p.y)
-
-
-@spelling
-def a_dictionary_returned(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    step = wrap(lambda x, y: {"loss": p.train(x, y), "rows": x.shape[0]})
-    return lambda: step(p.x, p.y)
-
-
-@spelling
-def nothing_returned(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-
-    def step(x: Any, y: Any) -> None:
-        p.train(x, y)
-
-    compiled = wrap(step)
-    return lambda: compiled(p.x, p.y)
-
-
-@spelling
-def item_returned(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    step = wrap(lambda x, y: p.train(x, y).item())
-    return lambda: step(p.x, p.y)
-
-
-@spelling
-def item_outside(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    step = wrap(lambda x, y: p.train(x, y))
-    return lambda: step(p.x, p.y).item()
-
-
-@spelling
-def loss_not_detached(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-
-    def step(x: Any, y: Any) -> Any:
-        p.optimizer.zero_grad()
-        loss = p.loss(x, y)
-        loss.backward()
-        p.optimizer.step()
-        return loss
-
-    compiled = wrap(step)
-    return lambda: compiled(p.x, p.y)
-
-
-@spelling
-def batches_of_a_loader(lib: Any, wrap: Any) -> Call:
-    p = Parts(lib)
-    batches = itertools.cycle([(lib.randn(8, 8), lib.randn(8, 1)) for _ in range(16)])
-    step = wrap(lambda x, y: p.train(x, y))
-    return lambda: step(*next(batches))
-
-
-@spelling
-def slices_of_the_data(lib: Any, wrap: Any) -> Call:
-    p, starts = Parts(lib), itertools.cycle(range(0, 128, 8))
-    data, target = lib.randn(128, 8), lib.randn(128, 1)
-    step = wrap(lambda x, y: p.train(x, y))
-
-    def call() -> Any:
-        at = next(starts)
-        return step(data[at : at + 8], target[at : at + 8])
-
-    return call
 
 
 def usable(name: str, lib: Any, wrap: Any, problems: list[str]) -> Call | None:
@@ -561,12 +96,50 @@ def measure(names: list[str], rounds: int) -> tuple[dict[str, dict[str, float]],
     return least, problems
 
 
-def revalidation(steps: int = 1000) -> tuple[int, float]:
-    """How often programs are traced again in so many steps, and the part of the time it takes."""
-    p, spent = Parts(evergrad), []
-    step = evergrad.compile(lambda x, y: p.train(x, y))
-    for _ in range(3):
-        step(p.x, p.y)
+def beside_jax(turns: int, name: str = "tensors passed") -> str:
+    """The ratio of a step's time to JAX's, in alternating turns of about a millisecond each."""
+    evergrad.set_num_threads(1)
+    problems: list[str] = []
+    own, theirs = usable(name, evergrad, evergrad.compile, problems), jax_spellings()[name]()
+    assert own is not None, problems
+    counts = [max(1, int(1e-3 / seconds(call))) for call in (own, theirs)]
+    pairs = []
+    for _ in range(turns):
+        pair = []
+        for call, count in zip((own, theirs), counts, strict=True):
+            start = time.perf_counter()
+            for _ in range(count):
+                call()
+            pair.append((time.perf_counter() - start) / count * 1e6)
+        pairs.append(pair)
+    ratios = sorted(a / b for a, b in pairs)
+    a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return (
+        f"{name}, {turns} turns: evergrad {a:.1f} us, JAX {b:.1f} us; ratio median "
+        f"{statistics.median(ratios):.2f}, a tenth below {ratios[turns // 10]:.2f}, a tenth above "
+        f"{ratios[-1 - turns // 10]:.2f}"
+    )
+
+
+def revalidation(steps: int, width: int = 16, rows: int = 8) -> tuple[int, float]:
+    """How often programs are traced again in so many steps of an MLP, and the part of the processor
+    time that it takes beyond that of running them."""
+    evergrad.manual_seed(0)
+    nn, spent = evergrad.nn, list[float]()
+    model = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
+    optimizer = evergrad.optim.SGD(model.parameters(), lr=1e-3)
+    x, y = evergrad.randn(rows, width), evergrad.randn(rows, 1)
+
+    @evergrad.compile
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    for _ in range(3):  # traced and compiled, also where gradients exist before the call
+        step(x, y)
     trace = step.run_python
 
     def timed(*args: Any) -> Any:
@@ -578,8 +151,21 @@ def revalidation(steps: int = 1000) -> tuple[int, float]:
     step.run_python = timed
     began = time.process_time()
     for _ in range(steps):
-        step(p.x, p.y)
-    return len(spent), sum(spent) / (time.process_time() - began)
+        step(x, y)
+    taken = time.process_time() - began
+    run = (taken - sum(spent)) / max(steps - len(spent), 1)
+    return len(spent), (sum(spent) - len(spent) * run) / taken
+
+
+def report_revalidation() -> None:
+    for steps, width, rows in (
+        (1_000, 16, 8), (1_000, 256, 64), (1_000, 1024, 64), (100_000, 16, 8)
+    ):  # fmt: skip
+        count, share = revalidation(steps, width, rows)
+        size = f"MLP {width}-{width}-1, {rows} rows"
+        print(
+            f"revalidation, {steps:,} steps, {size}: {count} traced again, {share:.2%} of the time"
+        )
 
 
 def main() -> None:
@@ -587,8 +173,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", default="", help="spellings whose name contains this text")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--beside-jax", type=int, metavar="TURNS")
+    parser.add_argument("--revalidation", action="store_true", help="only this")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    if options.beside_jax:
+        for name in ("tensors passed", "tensors closed over", "clipping by norm", "item returned"):
+            print(beside_jax(options.beside_jax, name))
+        return
+    if options.revalidation:
+        report_revalidation()
+        return
     least, problems = measure([n for n in SPELLINGS if options.only in n], options.rounds)
     quickest = min((t["evergrad"] for t in least.values() if "evergrad" in t), default=float("nan"))
     print(f"{'spelling':36} {'evergrad us':>11} {'x quickest':>10} {'torch us':>9} {'jax us':>7}")
@@ -601,11 +196,7 @@ def main() -> None:
         within = sum(r <= 2 for r in ratios)
         print(f"quickest {quickest:.1f} us; {within} of {len(least)} spellings within 2x; "
               f"worst {ratios[-1]:.1f}x")  # fmt: skip
-    for steps in (1_000, 100_000):
-        count, share = revalidation(steps)
-        print(
-            f"revalidation in {steps:,} steps: {count} calls traced again, {share:.2%} of the time"
-        )
+    report_revalidation()
     for line in problems:
         print("failed:", line)
     if options.json:

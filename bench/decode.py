@@ -1,6 +1,6 @@
 """Time decoding against PyTorch, ``transformers`` and llama.cpp, all in one run.
 
-    python bench/decode.py [--quick] [--model gpt|llama] [--threads 1 --clock cpu]
+    python bench/decode.py [--quick] [--tokens 64] [--model gpt|llama] [--threads 1 --clock cpu]
 
 Two models with random weights: a GPT of 6 layers of 192 and a Llama of 12 layers of 512. For 1, 8
 and 32 streams: tokens per second of all together and the time to the first token, the mean over
@@ -69,6 +69,13 @@ def _SILENT(level: int, text: bytes, data: int) -> None:
 def prompts(config: GPTConfig, streams: int) -> list[list[int]]:
     rng = np.random.default_rng(streams)
     return rng.integers(1, config.vocabulary, (streams, PROMPT)).tolist()
+
+
+def copied(model: GPT) -> GPT:
+    """An engine packs the weights of the model it is given."""
+    found = GPT(model.config)
+    found.load_state_dict(model.state_dict())
+    return found.eval()
 
 
 def ours(model: GPT) -> Peer:
@@ -252,11 +259,9 @@ def llama_cpp_peer(file: Path, config: GPTConfig) -> Peer:
 
 
 def peers_of(name: str, model: GPT, folder: Path, quick: bool) -> dict[str, Peer]:
-    found: dict[str, Peer] = {"evergrad": ours(model)}
+    found: dict[str, Peer] = {"evergrad": ours(copied(model))}
     for kind in ("bfloat16", "int8"):
-        copy = GPT(model.config)
-        copy.load_state_dict(model.state_dict())
-        found[f"evergrad {kind}"] = ours(quantize(copy.eval(), kind))  # type: ignore[arg-type]
+        found[f"evergrad {kind}"] = ours(quantize(copied(model), kind))  # type: ignore[arg-type]
     if find_spec("torch") and find_spec("transformers"):
         import torch
 
@@ -283,18 +288,17 @@ def quality(model: GPT) -> None:
     with eg.no_grad():
         plain = model(tokens).log_softmax(-1)
         for kind in ("bfloat16", "int8"):
-            copy = GPT(model.config)
-            copy.load_state_dict(model.state_dict())
-            small = quantize(copy.eval(), kind)(tokens).log_softmax(-1)  # type: ignore[arg-type]
+            small = quantize(copied(model), kind)(tokens).log_softmax(-1)  # type: ignore[arg-type]
             divergence = (plain.exp() * (plain - small)).sum(-1).mean().item()
             same = (plain.argmax(-1) == small.argmax(-1)).float().mean().item()
             print(f"  {kind}: divergence {divergence:.2e} nats, same likeliest token {same:.1%}")
 
 
-def measure(name: str, quick: bool) -> None:
+def measure(name: str, quick: bool, tokens: int | None, streams_of: list[int]) -> None:
     eg.manual_seed(0)
     model = GPT(MODELS[name]).eval()
     count, rounds = (16, 3) if quick else (64, 7)
+    count = tokens or count
     print(f"\n{name}: {sum(p.numel() for p in model.parameters()):,} parameters")
     quality(model)
     with tempfile.TemporaryDirectory() as place:
@@ -302,7 +306,7 @@ def measure(name: str, quick: bool) -> None:
         _CONFIGS[folder] = model.config
         save_hugging_face(model, folder)
         peers = peers_of(name, model, folder, quick)
-        for streams in (1, 8, 32):
+        for streams in streams_of:
             for run in peers.values():
                 run(streams, 4)  # compiles what it compiles
             found = {peer: [] for peer in peers}  # type: dict[str, list[Result]]
@@ -334,9 +338,11 @@ if __name__ == "__main__":
     parser.add_argument("--model", choices=list(MODELS), action="append")
     parser.add_argument("--threads", type=int, default=threads, help="of every peer")
     parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
+    parser.add_argument("--tokens", type=int, help="that are written; 64, or 16 if it is quick")
+    parser.add_argument("--streams", type=int, action="append", help="1, 8 and 32 by default")
     given = parser.parse_args()
     now, threads = CLOCKS[given.clock], given.threads
     eg.set_num_threads(threads)
     print(f"{threads} threads, {given.clock} time")
     for each in given.model or list(MODELS):
-        measure(each, given.quick)
+        measure(each, given.quick, given.tokens, given.streams or [1, 8, 32])

@@ -154,11 +154,12 @@ def made(model: Model, threads: int) -> tuple[Any, dict[str, Callable[[], Any]]]
     """PyTorch's module, and a call of it and of the compiled one of evergrad."""
     torch.manual_seed(0)
     torch.set_num_threads(threads)
+    evergrad.set_num_threads(threads)
     theirs = model.make(torch).eval()
     ours = model.make(evergrad).eval()
     weights = {name: evergrad.tensor(w.numpy()) for name, w in theirs.state_dict().items()}
     ours.load_state_dict(weights)
-    compiled = evergrad.compile(lambda *given: ours(*given), threads=threads)
+    compiled = evergrad.compile(lambda *given: ours(*given))
     arrays = inputs_of(model)
     given, tensors = map(torch.tensor, arrays), [evergrad.tensor(a) for a in arrays]
     theirs_given = list(given)

@@ -1,12 +1,15 @@
 """Each op's eager time beside PyTorch's, forward and backward, at three sizes in one run.
 
-    python bench/ops.py [--forward] [--sizes 1k,64k,1m] [--only WORD] [--rounds N] [--json FILE]
+    python bench/ops.py [--forward] [--compiled] [--forms] [--sizes 1k,64k,1m] [--only WORD]
+                        [--rounds N]
 
 Both libraries get the same shapes and one thread; what is compared is processor time, which a busy
 machine disturbs least. Rounds alternate; medians are compared. Prints the ratio evergrad / PyTorch
 for every op; for each size the median, the geometric mean of the inverse (above 1: evergrad is
 faster), how many ops are below 0.33 of PyTorch's speed, and the ten worst. ``--forward`` leaves out
-backward, on tensors that do not require grad.
+backward, on tensors that do not require grad; ``--compiled`` compiles each op, alone, forward.
+``--forms`` takes a second list: strided, broadcast, 0-d and expanded arguments, other element
+types, ``out=`` and in-place forms, and dimensions spelled in other ways.
 """
 
 from __future__ import annotations
@@ -228,6 +231,84 @@ def _structured() -> dict[str, Case]:
     }  # fmt: skip
 
 
+def floats(dtype: str) -> Callable[[int], list[Any]]:
+    """A matrix of floats of another width."""
+    return lambda n: [_uniform(_side(n), n // _side(n)).astype(dtype)]
+
+
+def integers(dtype: str) -> Callable[[int], list[Any]]:
+    return lambda n: [_random.integers(1, 100, (_side(n), n // _side(n))).astype(dtype)]
+
+
+def forms() -> dict[str, Case]:
+    """Forms of arguments that programs use beside contiguous float32."""
+    table: dict[str, Case] = {}
+    unary = ("exp", "sigmoid", "relu", "neg", "sqrt", "tanh")
+    for name in unary:
+        table[f"{name} of transposed"] = (
+            (lambda lib, x, f=name: getattr(lib, f)(x.t())), matrices())  # fmt: skip
+        table[f"{name} of steps"] = (
+            (lambda lib, x, f=name: getattr(lib, f)(x[:, ::2])), matrices())  # fmt: skip
+        table[f"{name} float64"] = ((lambda lib, x, f=name: getattr(lib, f)(x)), floats("float64"))
+        table[f"{name} float16"] = ((lambda lib, x, f=name: getattr(lib, f)(x)), floats("float16"))
+    for name in ("add", "mul", "div", "maximum", "eq", "lt"):
+        table[f"{name} of flipped"] = (
+            (lambda lib, x, f=name: getattr(lib, f)(x, x.flip(0))), matrices())  # fmt: skip
+        table[f"{name} of column"] = (
+            (lambda lib, x, f=name: getattr(lib, f)(x, x[:, :1])), matrices())  # fmt: skip
+        table[f"{name} of 0-d"] = (
+            (lambda lib, x, f=name: getattr(lib, f)(x, x[0, 0])), matrices())  # fmt: skip
+        table[f"{name} of expanded"] = (
+            (lambda lib, x, f=name: getattr(lib, f)(x, x[0].expand(x.shape))), matrices()
+        )  # fmt: skip
+        for kind in ("int64", "int32", "float64"):
+            make = floats(kind) if kind == "float64" else integers(kind)
+            table[f"{name} {kind}"] = ((lambda lib, x, f=name: getattr(lib, f)(x, x)), make)
+    for name in ("sum", "mean", "amax", "var", "norm", "softmax"):
+        keep = {} if name == "softmax" else {"keepdim": True}
+        table[f"{name} dim=-1 keepdim"] = (
+            (lambda lib, x, f=name, k=keep: getattr(lib, f)(x, dim=-1, **k)), matrices()
+        )  # fmt: skip
+        table[f"{name} of transposed"] = (
+            (lambda lib, x, f=name: getattr(lib, f)(x.t(), dim=1)), matrices())  # fmt: skip
+        table[f"{name} float64"] = (
+            (lambda lib, x, f=name: getattr(lib, f)(x, dim=1)), floats("float64"))  # fmt: skip
+        if name != "softmax":
+            table[f"{name} dim=(0, 1)"] = (
+                (lambda lib, x, f=name: getattr(lib, f)(x, dim=(0, 1))), matrices())  # fmt: skip
+    for name in ("sum", "amax", "cumsum", "argmax"):
+        table[f"{name} int64"] = (
+            (lambda lib, x, f=name: getattr(lib, f)(x, dim=1)), integers("int64"))  # fmt: skip
+    table.update({
+        "any": (lambda lib, x: (x > 0.5).any(-1), matrices()),
+        "all": (lambda lib, x: (x > 0.5).all(), matrices()),
+        "bool and": (lambda lib, x: (x > 0.5) & (x < 0.7), matrices()),
+        "not": (lambda lib, x: ~(x > 0.5), matrices()),
+        "mul_ on a view": (lambda lib, x: x[1:].mul_(1.0), matrices()),
+        "add_ of a number": (lambda lib, x: x.add_(0.0), matrices()),
+        "add out=": (lambda lib, x, y: lib.add(x, x, out=y), matrices(2)),
+        "exp out= transposed": (lambda lib, x, y: lib.exp(x.t(), out=y.t()), matrices(2)),
+        "copy_": (lambda lib, x, y: x.copy_(y.flip(0)), matrices(2)),
+        "fill_": (lambda lib, x: x.fill_(0.5), matrices()),
+        "setitem": (lambda lib, x, y: x.__setitem__((slice(None), 0), y[:, 0]), matrices(2)),
+        "flip both": (lambda lib, x: x.flip((0, 1)), matrices()),
+        "channels_last relu": (
+            lambda lib, x: lib.relu(x.contiguous(memory_format=lib.channels_last)), images),
+        "permute + contiguous": (lambda lib, x: x.permute(0, 2, 3, 1).contiguous(), images),
+        "sum of channels": (lambda lib, x: x.sum((0, 2, 3)), images),
+        "mean of pixels": (lambda lib, x: x.mean(dim=(-2, -1), keepdim=True), images),
+        "int to float": (lambda lib, x: x.float(), integers("int64")),
+        "float to int": (lambda lib, x: (x * 100).long(), matrices()),
+        "one_hot": (lambda lib, x, i: lib.nn.functional.one_hot(i % 64, 64), rows_and_index),
+        "unsqueeze + mul": (lambda lib, x: x.unsqueeze(-1) * x[0, :4], matrices()),
+        "matmul transposed": (lambda lib, a, b: a.t() @ b.T, square),
+        "matmul vector": (lambda lib, a, b: a @ b[0], square),
+        "matmul float64": (lambda lib, a, b: a @ b, lambda n: [a.astype("f8") for a in square(n)]),
+        "addmm": (lambda lib, a, b: lib.addmm(a[0], a, b, beta=0.5), square),
+    })  # fmt: skip
+    return table
+
+
 def _as_tensors(lib: Any, arrays: list[Any]) -> list[Any]:
     return [
         lib.tensor(a).requires_grad_() if a.dtype.kind == "f" else lib.tensor(a) for a in arrays
@@ -259,11 +340,19 @@ def _time(step: Callable[[], None], repeats: int) -> float:
     return (time.process_time() - start) / repeats
 
 
+def _compiled(lib: Any, call: Call, arrays: list[Any]) -> Callable[[], Any]:
+    """One compiled call of evergrad, or one of PyTorch in eager mode."""
+    if lib is torch:
+        return _forward(lib, call, arrays)
+    tensors = [lib.tensor(a) for a in arrays]
+    function = lib.compile(lambda *given: call(lib, *given))
+    return lambda: function(*tensors)
+
+
 def measure(
-    call: Call, arrays: list[Any], rounds: int, forward: bool = False
+    call: Call, arrays: list[Any], rounds: int, make: Callable[..., Any]
 ) -> tuple[float, float]:
     """Median seconds for (evergrad, PyTorch), in turns."""
-    make = _forward if forward else _step
     steps = [make(lib, call, arrays) for lib in (evergrad, torch)]
     for step in steps:
         step()
@@ -280,21 +369,24 @@ def main() -> None:
     parser.add_argument("--only", default="", help="measure only ops whose name has this word")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--forward", action="store_true", help="without backward")
+    parser.add_argument("--forms", action="store_true", help="the list of other argument forms")
+    parser.add_argument("--compiled", action="store_true", help="each op compiled, forward")
     parser.add_argument("--sizes", default=",".join(SIZES), help="of " + ", ".join(_ALL_SIZES))
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results/ops.json")
     options = parser.parse_args()
     sizes = {name: _ALL_SIZES[name] for name in options.sizes.split(",")}
+    make_step = _compiled if options.compiled else _forward if options.forward else _step
     torch.set_num_threads(1)
     evergrad.set_num_threads(1)
     found: list[dict[str, Any]] = []
     print(f"{'op':28}" + "".join(f"{size:>30}" for size in sizes))
-    for name, (call, make) in cases().items():
+    for name, (call, make) in (forms() if options.forms else cases()).items():
         if options.only not in name:
             continue
         entry: dict[str, Any] = {"op": name}
         cells = []
         for size, n in sizes.items():
-            mine, theirs = measure(call, make(n), options.rounds, options.forward)
+            mine, theirs = measure(call, make(n), options.rounds, make_step)
             entry[size] = {"evergrad": mine, "torch": theirs, "ratio": mine / theirs}
             cells.append(f"{mine * 1e6:10.1f} /{theirs * 1e6:9.1f} us {mine / theirs:6.2f}")
         found.append(entry)

@@ -76,25 +76,96 @@ def compare(name: str, lengths: list[int], rounds: int) -> None:
               f"  {other / mine:6.2f} x")  # fmt: skip
 
 
+# An operation, and whether the second operand has the lengths in the other order, so that every
+# pair is extended to a common length; ``None`` for operations of one operand.
+OPERATIONS = [
+    *((name, reverse) for name in ("add", "sub", "mul", "inner", "convolve", "correlate")
+      for reverse in (False, True)),
+    ("norm", None), ("sum", None), ("neg", None),
+]  # fmt: skip
+WAYS = ("forward", "backward", "compiled", "compiled backward")
+
+
 def by_elements(rounds: int) -> None:
-    print("\nvalues of [2, 3, 1000, 5, 2000] times a scale, beside five of the longest: 0.30 of it")
+    """Each operation alone and with the gradients of all operands, eager and compiled. Every
+    batch has a compiled function of its own: one function would look for its program first."""
+    print("\n[2, 3, 1000, 5, 2000] times a scale beside five of the longest, microseconds")
+    print(f"{'':22}" + "".join(f"{way:>25}" for way in WAYS))
     for scale in (1, 10, 100):
         lengths = [n * scale for n in LENGTHS["two short, two long"]]
-        for name, call in (("add", ragged.add), ("convolve", ragged.convolve)):
-            steps = []
-            for given in (lengths, [max(lengths)] * len(lengths)):
-                rng = np.random.default_rng(1)
-                pair = [
-                    ragged.batch(
-                        [rng.standard_normal(n).astype(np.float32) for n in given],
-                        requires_grad=True,
-                    )
-                    for _ in range(2)
-                ]
-                steps.append(training(call, *pair))
-            own, longest = medians(steps, rounds)
-            print(f"x {scale:<4} {name:9} {own * 1e6:9.0f} us of {longest * 1e6:9.0f} us"
-                  f"  {own / longest:5.2f}")  # fmt: skip
+        longest = [max(lengths)] * len(lengths)
+        for name, reverse in OPERATIONS:
+            call = getattr(ragged, name)
+            second = [] if reverse is None else [lengths[::-1] if reverse else lengths]
+            own = [random_batch(n) for n in (lengths, *second)]
+            steps = [step for pair in zip(
+                ways_of(call, own), ways_of(call, [random_batch(longest) for _ in own]), strict=True
+            ) for step in pair]  # fmt: skip
+            for step in steps * (20 if scale == 1 else 5):  # first calls are traced and compared
+                step()
+            found = medians(steps, rounds)
+            label = f"x {scale:<4}{name}{' reversed' if reverse else ''}"
+            print(f"{label:22}" + "".join(
+                f"{1e6 * a:8.1f} of{1e6 * b:8.1f} {a / b:5.2f}"
+                for a, b in zip(found[::2], found[1::2], strict=True)
+            ), flush=True)  # fmt: skip
+
+
+def ways_of(call: Callable[..., Any], operands: list[Any]) -> list[Callable[[], Any]]:
+    detached = [operand.detach() for operand in operands]
+    return [
+        partial(call, *detached), training(call, *operands),
+        partial(eg.compile(partial(applied, call)), *detached),
+        partial(eg.compile(partial(gradients, call)), *operands),
+    ]  # fmt: skip
+
+
+def applied(call: Callable[..., Any], *operands: Any) -> Any:
+    return call(*operands)
+
+
+def beside_dense(rounds: int) -> None:
+    """One eager addition, recorded for backward, beside a dense one of as many elements."""
+    lengths = LENGTHS["two short, two long"]
+    a, b = random_batch(lengths), random_batch(lengths)
+    x, y = a.elements, b.elements
+    own, dense = medians([lambda: ragged.add(a, b), lambda: x + y], rounds)
+    print(f"\none eager addition {own * 1e6:.1f} us, of dense tensors with as many elements "
+          f"{dense * 1e6:.1f} us")  # fmt: skip
+
+
+def in_a_program(rounds: int) -> None:
+    """What an addition costs in a compiled program, without the call: a chain of 129 less one of 1,
+    divided by 128; the least of many rounds."""
+    print("\nan addition in a compiled program, in nanoseconds, beside five of the longest")
+    for name, order in (("add", 1), ("add reversed", -1)):
+        found = []
+        for lengths in (LENGTHS["two short, two long"], [2000] * 5):
+            a, b = (random_batch(n).detach() for n in (lengths, lengths[::order]))
+            calls = [partial(eg.compile(partial(repeated, count)), a, b) for count in (129, 1)]
+            many, single = (min(medians([c], 1)[0] for _ in range(4 * rounds)) for c in calls)
+            found.append((many - single) / 128)
+        own, longest = (1e9 * seconds for seconds in found)
+        print(f"{name:13} {own:6.0f} of {longest:6.0f}  {own / longest:5.2f}")
+
+
+def repeated(count: int, a: Any, b: Any) -> Any:
+    for _ in range(count):
+        a = ragged.add(a, b)
+    return a
+
+
+def random_batch(lengths: list[int]) -> Any:
+    rng = np.random.default_rng(1)
+    return ragged.batch(
+        [rng.standard_normal(n).astype(np.float32) for n in lengths], requires_grad=True
+    )
+
+
+def gradients(call: Callable[..., Any], *operands: Any) -> Any:
+    out = call(*operands)
+    out = out.elements if isinstance(out, ragged.Batch) else out
+    return eg.autograd.grad((out * out).sum(), [operand.elements for operand in operands])
 
 
 def ways(rounds: int) -> None:
@@ -102,11 +173,12 @@ def ways(rounds: int) -> None:
     for n, m in [(64, 64), (512, 512), (4096, 64), (4096, 4096), (65536, 64), (65536, 4096)]:
         a, b = (np.random.default_rng(2).standard_normal((1, k)) for k in (n, m))
         size = n + m - 1
+        shapes = {"a_shapes": ((n,),), "b_shapes": ((m,),), "out_shapes": ((size,),)}
         direct, transform, chosen = medians(
             [
-                partial(rows._by_dots, a, b, 0, size),
-                partial(rows._by_transforms, a, b, (0,), (size,)),
-                partial(rows.convolved, a, b, (0,), (size,)),
+                partial(rows._by_dots, a, b, (0,), (size,)),
+                partial(rows._by_transforms, [(a, b)], (rows._transform_length(size),)),
+                partial(rows._evaluate, a, b, correlate=False, **shapes),
             ],
             rounds,
         )
@@ -122,6 +194,8 @@ def main() -> None:
     for name, lengths in LENGTHS.items():
         compare(name, [int(n) for n in lengths], rounds)
     by_elements(rounds)
+    beside_dense(rounds)
+    in_a_program(rounds)
     ways(rounds)
 
 

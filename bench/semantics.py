@@ -3,11 +3,12 @@
     python bench/semantics.py [--only TEXT] [--no-torch] [--seconds N] [--show] [--json FILE]
 
 Each pair runs eagerly and compiled over several calls, and everything observable is compared. The
-table has, for evergrad: how the last call of a pair was served (whole program, traced anew,
-segments, eager) and how many pairs differ. Beside it, where PyTorch is installed: how many of the
-same pairs agree under ``torch.compile(backend="eager")`` with PyTorch's own eager evaluation, each
-in a fresh state of dynamo. ``--seconds`` bounds the time spent on PyTorch; the pairs that were
-reached are counted. ``--show`` lists the pairs that differ, with the first difference.
+table has, for evergrad: how the calls of a pair were served (whole program, paths: programs around
+decisions by the data, traced anew, segments, eager) and how many pairs differ. Beside it, where
+PyTorch is installed: how many of the same pairs agree under ``torch.compile(backend="eager")`` with
+PyTorch's own eager evaluation, each in a fresh state of dynamo. ``--seconds`` bounds the time spent
+on PyTorch; the pairs that were reached are counted. ``--show`` lists the pairs that differ, with
+the first difference.
 """
 
 from __future__ import annotations
@@ -91,13 +92,14 @@ def main() -> None:
 
 def report(found: dict[str, Outcome], beside: dict[str, Outcome], show: bool) -> None:
     kinds = sorted({name.partition("/")[0] for name in found})
-    print(f"{'kind':22} {'pairs':>5} {'whole':>6} {'traced':>6} {'segm.':>6} {'eager':>6} "
-          f"{'differ':>6}   {'torch.compile differs':>21}")  # fmt: skip
+    print(f"{'kind':22} {'pairs':>5} {'whole':>6} {'paths':>6} {'traced':>6} {'segm.':>6} "
+          f"{'eager':>6} {'differ':>6}   {'torch.compile differs':>21}")  # fmt: skip
     for kind in kinds:
         here = [v for name, v in found.items() if name.startswith(f"{kind}/")]
         there = [v for name, v in beside.items() if name.startswith(f"{kind}/")]
         counts = Counter(outcome for outcome, _ in here)
-        shown = (counts[c] for c in ("whole", "traced", "segments", "eager", "different"))
+        columns = ("whole", "paths", "traced", "segments", "eager", "different")
+        shown = (counts[c] for c in columns)
         wrong = sum(outcome == "different" for outcome, _ in there)
         peer = f"{wrong} of {len(there)}" if there else "-"
         print(f"{kind:22} {len(here):5} " + " ".join(f"{n:6}" for n in shown) + f"   {peer:>21}")
@@ -109,7 +111,7 @@ def report(found: dict[str, Outcome], beside: dict[str, Outcome], show: bool) ->
     if show:
         for title, outcomes in (("evergrad", found), ("torch", beside)):
             for name, (outcome, why) in outcomes.items():
-                if outcome not in ("whole", "same"):
+                if outcome not in ("whole", "paths", "same"):
                     print(f"{title} {name}: {outcome}: {why[:300]}")
 
 

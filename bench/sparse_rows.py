@@ -2,8 +2,8 @@
 
     python bench/sparse_rows.py [--rounds N]
 
-Time (processor, least of the rounds) and peak bytes must follow the rows that are touched, not the
-table; PyTorch's time for the same step stands beside it where it is installed.
+One thread. Time (processor, least of the rounds) and peak bytes must follow the rows that are
+touched, not the table; PyTorch's time for the same step stands beside it where it is installed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import evergrad as eg
@@ -29,17 +30,23 @@ OPTIMIZERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def step_of(ns: Any, name: str, rows: int) -> Callable[[], None]:
-    layer = ns.nn.Embedding(rows, WIDTH, sparse=True, _weight=ns.zeros(rows, WIDTH))
+def step_of(
+    ns: Any, name: str, rows: int, compiled: bool = False, width: int = WIDTH,
+    touched: int = TOUCHED,
+) -> Callable[[], None]:  # fmt: skip
+    layer = ns.nn.Embedding(rows, width, sparse=True, _weight=ns.zeros(rows, width))
     optimizer = OPTIMIZERS[name](ns, list(layer.parameters()))
-    index = ns.randint(0, rows, (TOUCHED,))
+    index = ns.randint(0, rows, (touched,))
 
-    def step() -> None:
-        optimizer.zero_grad()
+    def step(index: Any) -> None:
         ((layer(index) + 1) ** 2).sum().backward()
         optimizer.step()
+        optimizer.zero_grad()
 
-    return step
+    run = ns.compile(step) if compiled else step
+    for _ in range(10):  # a program is traced again and compared in some of the first calls
+        run(index)
+    return partial(run, index)
 
 
 def least(step: Callable[[], None], rounds: int) -> float:
@@ -56,6 +63,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=10)
     rounds = parser.parse_args().rounds
+    eg.set_num_threads(1)
+    if torch is not None:
+        torch.set_num_threads(1)
     for name in OPTIMIZERS:
         for rows in (10_000, 100_000, 1_000_000):
             step = step_of(eg, name, rows)
@@ -63,10 +73,17 @@ def main() -> None:
             with memory.track() as tracked:
                 step()
             held = (tracked.peak - tracked.live_at_start) / 1e6
-            line = f"{name:10} {rows:9} rows {mine:7.2f} ms {held:6.2f} MB"
+            program = least(step_of(eg, name, rows, compiled=True), rounds)
+            line = f"{name:10} {rows:9} rows {mine:7.2f} ms {held:6.2f} MB, compiled {program:.2f}"
             if torch is not None:
                 line += f"   PyTorch {least(step_of(torch, name, rows), rounds):7.2f} ms"
             print(line)
+    sizes = {"width": 32, "touched": 1024}
+    program = least(step_of(eg, "SparseAdam", 500_000, compiled=True, **sizes), rounds)
+    line = f"SparseAdam, 1,024 of 500,000 rows of 32: compiled {program:.2f} ms"
+    if torch is not None:
+        line += f"   PyTorch {least(step_of(torch, 'SparseAdam', 500_000, **sizes), rounds):.2f} ms"
+    print(line)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,17 @@ alone in the same time, the median of many short turns that follow each other. W
 itself gives for two is measured beside it: the same two models in two processes, which share
 nothing. Steps of small models are called one by one, and also many at a time (``loop``), without
 Python in between.
+
+Beside each turn stands how long a cache line takes from one core to the other. A virtual machine's
+cores move about: where they are far from each other (300 to 600 ns instead of 30 to 150) whatever
+two threads of one interpreter share, reference counts and the GIL above all, takes longer than a
+small step, in every library.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import statistics
 import subprocess
@@ -21,6 +27,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from bench.peers.contenders import LOOPED, LOOPED_STEPS, PEERS, REFERENCE, SUBJECT, Given, Step
@@ -58,6 +65,50 @@ def rate(steps: list[Step], seconds: float) -> float:
     for thread in threads:
         thread.join()
     return sum(rates)
+
+
+# Two threads raise a number in turns: one where it is even, the other where it is odd.
+_PING_PONG = """
+define void @take_turns(ptr %cell, i64 %number, i64 %stop) {
+entry:
+  br label %wait
+wait:
+  %mine = phi i64 [%number, %entry], [%mine, %wait], [%later, %go]
+  %now = load atomic i64, ptr %cell acquire, align 8
+  %is_mine = icmp eq i64 %now, %mine
+  br i1 %is_mine, label %go, label %wait
+go:
+  %next = add i64 %mine, 1
+  store atomic i64 %next, ptr %cell release, align 8
+  %later = add i64 %mine, 2
+  %more = icmp ult i64 %later, %stop
+  br i1 %more, label %wait, label %end
+end:
+  ret void
+}
+"""
+_PINGS = 20_000
+# Nanoseconds from which on cores count as far from each other.
+FAR = 250
+
+
+@cache
+def _take_turns() -> Callable[..., None]:
+    from evergrad.compiler.native import jit
+
+    words = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+    return jit.function_of(jit.addresses_in(_PING_PONG, ("take_turns",))["take_turns"], *words)
+
+
+def latency() -> float:
+    """Nanoseconds that a cache line takes from one core to the other."""
+    cell, run = (ctypes.c_int64 * 16)(), _take_turns()
+    other = threading.Thread(target=run, args=(ctypes.addressof(cell), 1, _PINGS + 1))
+    other.start()
+    began = time.perf_counter()
+    run(ctypes.addressof(cell), 0, _PINGS)
+    other.join()
+    return (time.perf_counter() - began) / _PINGS * 1e9
 
 
 def made(peer: str, workload: str, count: int) -> list[Step]:
@@ -101,20 +152,28 @@ def worker(peer: str, workload: str, rounds: str, seconds: str) -> None:
     """Prints the rates of one thread, two and two processes, in a process of its own."""
     steps = made(peer, workload, 2)
     length = float(seconds)
+    # The native code for it is evergrad's, which other peers do not import.
+    measured = latency if peer in (SUBJECT, LOOP) else float
     turns = []
     with beside(peer, workload, steps[0]) as processes:
         for _ in range(int(rounds)):
-            turns.append((rate(steps[:1], length), rate(steps, length), processes(length)))
+            one, before, two = rate(steps[:1], length), measured(), rate(steps, length)
+            turns.append((one, two, processes(length), max(before, measured())))
     print(json.dumps(turns))
 
 
 def figures(turns: list[list[float]], steps_a_call: int) -> dict[str, float]:
     """The steps of a second, and how much more two do than one."""
-    one, two, processes = zip(*turns, strict=True)
+    one, two, processes, latencies = zip(*turns, strict=True)
+    near = [b / a for a, b, _, nanoseconds in turns if nanoseconds < FAR]
     return {
         "one": statistics.median(one) * steps_a_call,
         "two": statistics.median(two) * steps_a_call,
         "times": statistics.median(b / a for a, b in zip(one, two, strict=True)),
+        "least": min(b / a for a, b in zip(one, two, strict=True)),
+        "turns with near cores": len(near),
+        "times with near cores": statistics.median(near) if near else 0.0,
+        "nanoseconds between cores": statistics.median(latencies),
         "times by processes": statistics.median(b / a for a, b in zip(one, processes, strict=True)),
     }
 
