@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from compiler.semantics.summary import table
 from evergrad import config
@@ -50,8 +51,16 @@ def verified_passes() -> Iterator[None]:
 
 def pytest_collection_finish() -> None:
     """The collected tests and their modules live as long as the process: left out of collections,
-    each of which would visit millions of objects."""
+    each of which would visit millions of objects. The generator of hypothesis is made before: it
+    looks for what references it, and the collector does not see that any more."""
+    _draw_once()
     freeze()
+
+
+@settings(max_examples=1)
+@given(st.none())
+def _draw_once(nothing: None) -> None:
+    """A property without a test, for what the first one of a process sets up."""
 
 
 @pytest.fixture

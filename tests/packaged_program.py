@@ -35,6 +35,8 @@ def main() -> None:
     model.load_state_dict(found["model"])
     optimizer.load_state_dict(found["optimizer"])
 
+    assert evergrad.quasirandom.SobolEngine(3).draw(2).shape == (2, 3)
+    evergrad.testing.assert_close(x, x.clone())
     assert not evergrad.cuda.is_available()
     assert x.to_sparse().to_dense().equal(x)
     assert x.__array_namespace__().sum(x).shape == ()

@@ -383,6 +383,10 @@ MANIPULATION: dict[str, tuple[Any, ...]] = {
     "unstack": (lambda ns, x: ns.unstack(x, axis=1), STACK),
     "take": (lambda ns, x, i: ns.take(x, i, axis=1), STACK, np.array([2, 0, -1])),
     "take vector": (lambda ns, x, i: ns.take(x, i), FINITE[0], np.array([2, 2])),
+    **{
+        f"take {kind}": (lambda ns, x, i: ns.take(x, i, axis=-1), FINITE, np.array([1, 0, 2], kind))
+        for kind in ("int8", "int16", "int32", "uint8")
+    },
     "take_along_axis": (
         lambda ns, x, i: ns.take_along_axis(x, i, axis=0), FINITE, np.array([[0, 1, -1]]),
     ),
@@ -462,6 +466,8 @@ LINEAR: dict[str, tuple[Any, ...]] = {
     "cholesky": (lambda ns, x: ns.linalg.cholesky(x), MATRICES),
     "cholesky upper": (lambda ns, x: ns.linalg.cholesky(x, upper=True), MATRIX),
     "cross": (lambda ns, x: ns.linalg.cross(x, ns.flip(x, axis=0)), MATRIX),
+    "cross of one": (lambda ns, x, y: ns.linalg.cross(x, y), MATRICES, MATRIX[0]),
+    "cross with many": (lambda ns, x, y: ns.linalg.cross(x, y), MATRIX[0], MATRICES),
     "det": (lambda ns, x: ns.linalg.det(x), MATRICES),
     "diagonal": (lambda ns, x: ns.linalg.diagonal(x, offset=1), STACK),
     "eigvalsh": (lambda ns, x: ns.linalg.eigvalsh(x), MATRICES),

@@ -44,6 +44,12 @@ def test_every_fault_is_named() -> None:
         report.raise_if_wrong()
 
 
+def test_many_frozen_parameters_are_counted() -> None:
+    report = audit({f"p{i}": fixed(eg, [1.0]) for i in range(20)})
+    assert len(report.frozen) == 20
+    assert "p7 and 12 more" in str(report) and "p8" not in str(report)
+
+
 def test_sound_gradients_pass() -> None:
     x = leaf(eg, [1.0, 2.0])
     (x * 2).sum().backward()

@@ -428,6 +428,23 @@ def test_nodes_name_their_op_and_what_came_before(torch: ModuleType) -> None:
     agree(program, torch)
 
 
+def test_nodes_have_the_names_of_pytorchs_operators(torch: ModuleType) -> None:
+    def program(ns: Any) -> Any:
+        nn = ns.nn.functional
+        x, image = ns.ones(64, 64, requires_grad=True), ns.ones(2, 3, 8, 8, requires_grad=True)
+        heads, classes = ns.ones(2, 2, 16, 16, requires_grad=True), ns.zeros(64, dtype=ns.int64)
+        results = [
+            nn.cross_entropy(x, classes), nn.layer_norm(x, (64,)), nn.linear(x, x), x @ x,
+            ns.bmm(heads[0], heads[0]), x.softmax(-1), x.log_softmax(-1), x.double(),
+            nn.conv2d(image, ns.ones(3, 3, 3, 3)), nn.max_pool2d(image, 2), x.view(32, 128),
+            nn.gelu(x, approximate="tanh"), nn.scaled_dot_product_attention(heads, heads, heads),
+            x.log1p(), x.expm1(),
+        ]  # fmt: skip
+        return [result.grad_fn.name() for result in results]
+
+    agree(program, torch)
+
+
 def test_the_end_of_a_graph_knows_its_leaf() -> None:
     x = leaf(eg, [1.0])
     node = (x * 2).grad_fn.next_functions[0][0]
@@ -579,3 +596,26 @@ def test_graphs_are_freed_without_the_collector() -> None:
         assert (LEDGER.live, LEDGER.count) == before
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("function", [
+    lambda a, b: a * b, lambda a, b: a @ b, lambda a, b: a / b, eg.maximum,
+    lambda a, b: eg.where(a > b, (a - b).sqrt(), b * a), eg.addcmul,
+    lambda a, b: eg.nn.functional.linear(a, b), lambda a, b: eg.cat([a, b]) ** 2,
+    lambda a, b: eg.nn.functional.layer_norm(a, (16,), b[0]),
+    lambda a, b: eg.nn.functional.conv1d(a[None], b[:, :, None]), eg.cdist,
+])  # fmt: skip
+def test_gradients_of_some_inputs_are_those_of_all(function: Any, create_graph: bool) -> None:
+    numbers = np.random.default_rng(0).standard_normal((2, 16, 16)).astype("f4")
+    a, b = (eg.tensor(n).requires_grad_() for n in numbers)
+    x, y = a * 1, b * 1
+    inputs = (x, y, x) if function is eg.addcmul else (x, y)
+    loss = function(*inputs).square().sum()
+    both = eg.autograd.grad(loss, (a, b), retain_graph=True)
+    for given, wanted in zip((a, b), both, strict=True):
+        (found,) = eg.autograd.grad(loss, given, retain_graph=True, create_graph=create_graph)
+        np.testing.assert_allclose(found.detach(), wanted, rtol=1e-5, atol=1e-5)
+        assert found.requires_grad is create_graph
+    (middle,) = eg.autograd.grad(loss, x)
+    np.testing.assert_allclose(middle, both[0], rtol=1e-5, atol=1e-5)

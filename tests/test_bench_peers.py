@@ -313,9 +313,17 @@ def test_two_threads_do_two_things() -> None:
 
 def test_what_two_do_is_compared_turn_by_turn() -> None:
     """Also where the machine gets slower meanwhile."""
-    turns = [[4.0, 8.0, 8.0], [2.0, 3.0, 4.0], [1.0, 1.5, 2.0]]
+    turns = [[4.0, 8.0, 8.0, 100.0], [2.0, 3.0, 4.0, 600.0], [1.0, 1.5, 2.0, 90.0]]
     found = two_threads.figures(turns, 10)
-    assert found == {"one": 20.0, "two": 30.0, "times": 1.5, "times by processes": 2.0}
+    near = {"turns with near cores": 2, "times with near cores": 1.75}
+    assert found == {
+        "one": 20.0, "two": 30.0, "times": 1.5, "least": 1.5, "times by processes": 2.0,
+        "nanoseconds between cores": 100.0, **near,
+    }  # fmt: skip
+
+
+def test_how_far_apart_cores_are_is_measured() -> None:
+    assert 1 < two_threads.latency() < 1e6
 
 
 def test_a_competitor_is_busy_until_it_is_ended() -> None:

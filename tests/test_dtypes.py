@@ -147,6 +147,20 @@ QUESTIONS: list[Call] = [
     lambda ns: ns.finfo(ns.int32),
     lambda ns: ns.iinfo(ns.float32),
     lambda ns: ns.get_default_dtype(),
+    # Python's types, wherever an element type is taken
+    lambda ns: [ns.finfo(float).eps, ns.finfo(complex).dtype, ns.iinfo(int).max],
+    lambda ns: ns.finfo(int),
+    lambda ns: ns.iinfo(float),
+    lambda ns: ns.iinfo(bool),
+    lambda ns: [ns.promote_types(float, int), ns.can_cast(float, int), ns.can_cast(int, float)],
+    lambda ns: ns.ones(2).view(int),
+    lambda ns: ns.ones(2).type(int),
+    lambda ns: ns.nn.Linear(2, 2).to(float).weight.dtype,
+    lambda ns: ns.nn.Linear(2, 2).to(dtype=float).bias.dtype,
+    lambda ns: ns.nn.Linear(2, 2).to(int),
+    lambda ns: [ns.finfo(float) == ns.finfo(ns.float64), ns.finfo(float) == ns.finfo(ns.float32)],
+    lambda ns: [ns.iinfo(int) == ns.iinfo(ns.int64), ns.iinfo(int) == ns.iinfo(ns.int8)],
+    lambda ns: {ns.finfo(float): 1},
 ]
 
 

@@ -125,7 +125,7 @@ big = evergrad.ones(1 << 21)
 big = big + big
 COMPILE_POOL.compile("").result()
 step = api.Compiled(lambda x: x + 1)
-hold(step.lock)  # never released in the child
+hold(step.step_lock)  # never released in the child
 hold(jit._lock)
 jit._requested.add("kernel")
 jit._in_flight["file"] = None
@@ -150,7 +150,7 @@ child = os.fork()
 if child:
     _, status = os.waitpid(child, 0)
     assert (parallel_ufunc._workers, len(COMPILE_POOL.processes), len(thread_pool._pools)) == before
-    assert jit._requested and jit._in_flight and not is_free(step.lock)
+    assert jit._requested and jit._in_flight and not is_free(step.step_lock)
     assert is_free(blas.several_threads) and not _imp.lock_held()
     sys.exit(os.waitstatus_to_exitcode(status))
 
@@ -163,7 +163,7 @@ states = {
     "compile workers": not COMPILE_POOL.processes and not COMPILE_POOL.jobs
         and not COMPILE_POOL.threads and is_free(COMPILE_POOL.condition),
     "compiled objects": not jit._requested and not jit._in_flight and is_free(jit._lock),
-    "step locks": is_free(step.lock) and bool((step(evergrad.ones(9)) == 2).all()),
+    "step locks": is_free(step.step_lock) and bool((step(evergrad.ones(9)) == 2).all()),
     "thread pool": not thread_pool._pools and is_free(thread_pool._made),
 }
 assert list(states) == list(fork.ORDER)

@@ -72,11 +72,30 @@ def test_equal_types_are_one_call() -> None:
     assert formula.calls == 2
 
 
-@pytest.mark.filterwarnings("ignore:.*is not one compiled program")  # it calls next()
 def test_other_numbers_are_other_formulas() -> None:
-    formula, floors = Counted(decay), (floor for floor in [1, 1.0, 1.0, 2.0] * 2)  # for two calls
-    updated(formula, tensors((3,), (3,), (3,), (3,)), lambda r: (r, next(floors)), True)
+    formula, pairs = Counted(decay), tensors((3,), (3,), (3,), (3,))
+    update = FusedUpdate(formula, 2, sign=-1.0)
+
+    @eg.compile
+    def step(rate: float) -> None:
+        for pair, floor in zip(pairs, (1, 1.0, 1.0, 2.0), strict=True):
+            update(pair, rate, floor)
+
+    for rate in (0.5, 0.25):
+        step(rate)
     assert formula.calls == 3
+
+
+@pytest.mark.filterwarnings("ignore:.*is not one compiled program")  # the first call of next()
+def test_numbers_of_a_generator() -> None:
+    found, wanted = (
+        updated(decay, tensors((3,), (3,), (3,), (3,)), lambda r, n=numbers: (r, next(n)), compiled)
+        for compiled, numbers in (
+            (compiled, (floor for floor in [1, 1.0, 1.5, 2.0] * 2)) for compiled in (True, False)
+        )
+    )
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -502,3 +502,13 @@ def test_per_example_gradients(torch: ModuleType) -> None:
         return ns.vmap(ns.func.grad(loss), in_dims=(None, 0, 0))(w, xs, ys)
 
     agree(program, torch)
+
+
+def test_equal_results_of_jvp_have_memory_of_their_own() -> None:
+    x = eg.ones(3)
+    for _ in range(3):
+        (first, second), (moved, other) = eg.func.jvp(lambda a: (a.exp(), a.exp()), (x,), (x,))
+        first.zero_()
+        moved.zero_()
+        assert (second != 0).all()
+        assert (other != 0).all()

@@ -238,6 +238,21 @@ def test_a_step_inside_backward(torch: ModuleType) -> None:
     agree(program, torch)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_post_accumulate_hooks_return_nothing(torch: ModuleType, compiled: bool) -> None:
+    for lib in (eg, torch):
+        x = lib.ones(2, requires_grad=True)
+        x.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(0.5))
+
+        def step(x: Any = x) -> None:
+            (x * 3).sum().backward()
+
+        run = eg.compile(step) if compiled and lib is eg else step
+        with pytest.raises(RuntimeError, match="post accumulate grad hooks should return None"):
+            run()
+        assert x.grad.tolist() == [1.5, 1.5]
+
+
 def test_post_accumulate_hooks_do_not_run_for_grad(torch: ModuleType) -> None:
     def program(ns: Any) -> Any:
         x = leaf(ns, [1.0, 2.0])

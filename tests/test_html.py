@@ -12,6 +12,7 @@ import pytest
 import evergrad as eg
 from evergrad import html, memory
 from evergrad.html.charts import Chart, Series, readable, ticks
+from evergrad.memory.reports import size
 
 
 def test_everything_that_is_text_is_escaped() -> None:
@@ -45,9 +46,14 @@ def test_a_drawing_has_room_above_its_largest_value() -> None:
     assert (frame.y(0), frame.y(50)) == (100, 16)
     assert (frame.x(0), frame.x(1)) == (frame.left, frame.width)
     lines = frame.grid(50, str, ("a", "b"))
-    assert [f">{n}<" in line for n, line in zip((0, 12, 25, 37, 50), lines[:5], strict=True)] == [
-        True
-    ] * 5
+    assert len(lines) == 7 + 2  # and the labels of both ends
+    assert all(f">{n}<" in line for n, line in zip(range(0, 51, 8), lines, strict=False))
+
+
+def test_lines_of_bytes_are_at_round_sizes() -> None:
+    lines = html.Drawing.up_to(2_339_904, 124).grid(2_339_904, size, ("a", "b"))
+    labels = [line.partition("</text>")[0].rpartition(">")[2] for line in lines]
+    assert labels[:5] == ["0 B", "512.00 KiB", "1.00 MiB", "1.50 MiB", "2.00 MiB"]
 
 
 def test_tables_have_numbers_first() -> None:
@@ -90,6 +96,7 @@ def test_one_point_is_a_chart() -> None:
     [
         (0, "", "0"), (1234, "", "1,234"), (0.5, "", "0.5"), (3e-4, "", "3.00e-04"),
         (2.5e9, "", "2.50e+09"), (512, "bytes", "512 B"), (1536, "bytes", "1.50 KiB"),
+        (18139.3, "", "18,139"), (999.96, "", "1,000"), (123.456, "", "123.5"),
         (3 << 40, "bytes", "3.00 TiB"), (12, "tokens/s", "12 tokens/s"),
     ],
 )  # fmt: skip
@@ -151,3 +158,17 @@ def test_plans_explanations_and_ledgers_have_cells() -> None:
         text = cell._repr_html_()
         assert text.startswith('<div class="evergrad">') and "<script" not in text
     assert kept.numel() == 1000
+
+
+def test_plans_trackers_ledgers_and_explanations_read_well_in_a_console() -> None:
+    step = eg.compile(lambda x: (x * 2).sum())
+    x = eg.ones(8)
+    with eg.memory.track() as tracker:
+        step(x)
+    shown = [repr(step.plan(x)), repr(step.explain(x)), repr(tracker), repr(memory.ledger.LEDGER)]
+    for text, start in zip(
+        shown, ["<memory plan: ", "<explanation of ", "<memory tracker: ", "<memory ledger: "],
+        strict=True,
+    ):  # fmt: skip
+        assert text.startswith(start) and " at 0x" not in text and "\n" not in text
+        assert len(text) < 160

@@ -451,3 +451,41 @@ def test_columns_of_any_width(name: str, dtype: Any) -> None:
             expected = getattr(column.clone().contiguous(), name)()
             getattr(column, name)()
             assert eg.equal(column, expected), width
+
+
+@pytest.mark.parametrize("number", [0, 1.5, float("nan"), 1e300, 7])
+def test_filling_counts_as_a_write(number: float) -> None:
+    """Also where it is a write of memory alone."""
+    saved = eg.ones(3)
+    x = eg.ones(3).requires_grad_()
+    loss = (x * saved).sum()
+    base = eg.ones(2, 3)
+    kinds = [eg.ones(3), base[1], base.t()[0], eg.ones(3).bfloat16(), eg.ones(3).long(), saved]
+    for target in kinds:
+        before = target._version
+        if not target.is_floating_point() and number != 7:
+            continue
+        try:
+            wanted = eg.full((3,), number, dtype=target.dtype)
+        except RuntimeError:
+            with pytest.raises(RuntimeError):
+                target.fill_(number)
+            continue
+        assert target.fill_(number) is target
+        assert target._version == before + 1
+        assert eg.equal(target.isnan(), wanted[: len(target)].isnan())
+        assert eg.equal(target.nan_to_num(), wanted[: len(target)].nan_to_num())
+    if saved._version:
+        with pytest.raises(RuntimeError, match="inplace"):
+            loss.backward()
+    with pytest.raises(RuntimeError, match="leaf"):
+        x.zero_()
+    with eg.no_grad():
+        x.zero_()
+    assert not x.any()
+    y = x * 2
+    y.zero_()
+    assert y.requires_grad
+    expanded = eg.ones(3).expand(2, 3)
+    expanded.fill_(2.0)
+    assert (expanded == 2).all()

@@ -23,6 +23,10 @@ CALLS: dict[str, Callable[[], Any]] = {
     "dim": lambda: eg.softmax(eg.ones(2), dmi=0),  # type: ignore[call-arg]
     "keepdim": lambda: eg.ones(2).sum(0, keep_dim=True),  # type: ignore[call-overload]
     "approximate": lambda: F.gelu(eg.ones(2), aproximate="tanh"),  # type: ignore[call-arg]
+    "dtype": lambda: eg.zeros(2, dtyp=eg.int64),  # type: ignore
+    "generator": lambda: eg.rand(2, generater=None),  # type: ignore
+    "scale": lambda: eg.distributions.Normal(0.0, scal=1.0),  # type: ignore[call-arg]
+    "fullgraph": lambda: eg.compile(lambda x: x, fullgrap=True),  # the others have no effect
     "stride": lambda: F.conv1d(eg.ones(1, 1, 3), eg.ones(1, 1, 1), strid=2),  # type: ignore
 }
 

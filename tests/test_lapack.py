@@ -12,7 +12,7 @@ import pytest
 
 import evergrad
 from evergrad.core import blas, openblas
-from evergrad.ops.rows.linalg import kernels, lapack
+from evergrad.ops.rows.linalg import kernels, lapack, triangular
 from linalg_twins import Array, compare, numbers
 from twins import agree
 
@@ -190,7 +190,27 @@ def test_matrices_that_are_not_positive_definite(
         evergrad.linalg.cholesky(indefinite(evergrad), upper=upper)
     factor = evergrad.linalg.cholesky_ex(indefinite(evergrad), upper=upper).L.numpy()
     np.testing.assert_array_equal(factor[0], np.eye(order))
-    assert np.isnan(factor[1:]).all()
+    known = np.s_[:3, :4] if upper else np.s_[:4, :3]  # of the leading minor, and the next row
+    np.testing.assert_array_equal(factor[1][known], np.eye(order)[known])
+    assert np.isnan(factor[1]).sum() == order * order - 12 and np.isnan(factor[2]).all()
+
+
+@pytest.mark.parametrize("order", [5, 20, 150])
+@pytest.mark.parametrize("upper", [False, True])
+def test_the_factor_of_the_leading_minor_is_kept(
+    torch: ModuleType, order: int, upper: bool
+) -> None:
+    """Trust-region methods read it: their iteration does not end on NaN."""
+    a = np.random.default_rng(order).normal(size=(order, order))
+    a = a @ a.T + 0.1 * np.eye(order)
+    a[order // 2, order // 2] = -1.0
+    ours, info = evergrad.linalg.cholesky_ex(evergrad.tensor(a), upper=upper)
+    theirs, expected = torch.linalg.cholesky_ex(torch.tensor(a), upper=upper)
+    assert info.item() == expected.item() == order // 2 + 1
+    at = info.item() - 1
+    known = np.s_[:at, : at + 1] if upper else np.s_[: at + 1, :at]
+    np.testing.assert_allclose(ours.numpy()[known], theirs.numpy()[known], rtol=1e-7, atol=1e-9)
+    assert np.isnan(ours.numpy()[at:, at:]).all()
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -284,11 +304,11 @@ def test_many_small_systems_are_solved_as_each_is(
 ) -> None:
     a, b = numbers(200, 4, 4, complex=complex), numbers(200, 4, 2, complex=complex)
     options = {"upper": upper, "unit": unit, "adjoint": adjoint}
-    together = kernels.substitute(a, b, **options)
+    together = triangular.substitute(a, b, **options)
     for i in (0, 199):
-        np.testing.assert_allclose(together[i], kernels.substitute(a[i], b[i], **options))
-    shared = kernels.substitute(a[0], b, **options)
-    np.testing.assert_allclose(shared[9], kernels.substitute(a[0], b[9], **options))
+        np.testing.assert_allclose(together[i], triangular.substitute(a[i], b[i], **options))
+    shared = triangular.substitute(a[0], b, **options)
+    np.testing.assert_allclose(shared[9], triangular.substitute(a[0], b[9], **options))
 
 
 def test_many_small_inverses_of_factors(torch: ModuleType) -> None:

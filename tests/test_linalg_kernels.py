@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from evergrad.ops.rows.linalg import exponential, kernels
+from evergrad.ops.rows.linalg import exponential, kernels, triangular
 from evergrad.ops.rows.linalg.stacks import cut_triangle, to_columns, to_rows
 from linalg_twins import numbers
 
@@ -29,7 +29,7 @@ def test_substitution_in_larger_matrices(upper: bool) -> None:
     generator = np.random.default_rng(0)
     a = generator.standard_normal((2, 90, 90)) / 10 + 3 * np.eye(90)
     b = generator.standard_normal((90, 4))
-    x = kernels.substitute(a, b, upper=upper, unit=False)
+    x = triangular.substitute(a, b, upper=upper, unit=False)
     np.testing.assert_allclose(
         (np.triu(a) if upper else np.tril(a)) @ x, np.stack([b, b]), atol=1e-12
     )
@@ -47,7 +47,7 @@ def test_substitution_in_a_vector(
     given = np.ascontiguousarray(np.swapaxes(a, 1, 2)).swapaxes(1, 2) if transposed else a
     read = np.triu(a, int(unit)) if upper else np.tril(a, -int(unit))
     read = read + np.eye(50) if unit else read
-    x = kernels.substitute(given, b, upper=bool(upper), unit=bool(unit), adjoint=bool(adjoint))
+    x = triangular.substitute(given, b, upper=bool(upper), unit=bool(unit), adjoint=bool(adjoint))
     read = np.conj(np.swapaxes(read, 1, 2)) if adjoint else read
     tolerance = 1e-4 if kind in ("float32", "complex64") else 1e-12
     np.testing.assert_allclose(read @ x, np.stack([b, b]), atol=tolerance)

@@ -148,7 +148,6 @@ def test_a_row_of_counts_has_slope_zero() -> None:
     p = evergrad.tensor([0.2, 0.7], requires_grad=True)
     evergrad.bernoulli(p).sum().backward()
     assert p.grad.tolist() == [0, 0]
-    assert not evergrad.normal(p, 1.0).requires_grad
 
 
 # -- states -------------------------------------------------------------------------------------
@@ -242,6 +241,26 @@ def test_a_program_draws_anew_each_time_it_runs() -> None:
     runs = [interpret(traced.graph, evergrad.zeros(3)) for _ in range(2)]
     found = np.stack([value.numpy() for run in runs for value in run])
     np.testing.assert_array_equal(found, expected.numpy())
+
+
+@pytest.mark.parametrize("form", ["mean", "std", "both", "broadcast"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_draws_around_parameters_have_gradients_of_zero(form: str, compiled: bool) -> None:
+    """As in PyTorch, where equations are solved at points drawn around others."""
+    draws = {
+        "mean": lambda p: evergrad.normal(p, 0.1), "std": lambda p: evergrad.normal(0.0, p),
+        "both": lambda p: evergrad.normal(p, p),
+        "broadcast": lambda p: evergrad.normal(p, evergrad.ones(2, 3)),
+    }  # fmt: skip
+    draw = evergrad.compile(draws[form]) if compiled else draws[form]
+    p = evergrad.full((3,), 0.5, requires_grad=True)
+    points = draw(p)
+    assert points.requires_grad and not points.is_leaf
+    (slope,) = evergrad.autograd.grad((points**2).sum(), points, retain_graph=True)
+    assert evergrad.allclose(slope, 2 * points)
+    points.sum().backward()
+    assert p.grad is not None and p.grad.tolist() == [0.0, 0.0, 0.0]
+    assert not draw(p.detach()).requires_grad
 
 
 def test_draws_in_place_are_traced() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import numpy as np
 import pytest
 
 import evergrad
@@ -101,6 +102,25 @@ def test_numpy_names() -> None:
 def test_variance_counts_freedom_once() -> None:
     with pytest.raises(TypeError, match="either unbiased or correction"):
         evergrad.var(tensor([1.0, 2.0]), 0, unbiased=False, correction=1)
+
+
+@pytest.mark.parametrize("name", ["int64", "int32", "int8", "uint8", "uint64", "bool", "float32"])
+def test_unique_of_ranges(name: str) -> None:
+    """Integers of a small range are counted, others sorted."""
+    limits = np.iinfo(name) if np.dtype(name).kind in "iu" else np.iinfo("int8")
+    for x in (
+        np.random.default_rng(0).integers(0, 2, 50),
+        np.array([limits.max, limits.max - 2, limits.max], object),
+        np.array([limits.min, limits.min + 1, limits.min], object),
+        np.array([limits.max, limits.min, 0], object),
+    ):
+        given = x.astype(name)
+        expected = np.unique(given, return_inverse=True, return_counts=True)
+        found = tensor(given).unique(return_inverse=True, return_counts=True)
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(a.numpy(), b)
+        assert found[0].numpy().dtype == given.dtype
+        np.testing.assert_array_equal(tensor(given).unique().numpy(), expected[0])
 
 
 def test_unique() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -50,6 +51,100 @@ def test_names_and_order_are_those_of_torch(path: str, torch: ModuleType) -> Non
         assert [n for n in names if n in expected] == expected, (path, name)
         if not any(p.kind in OPEN for p in there):
             assert not any(p.kind in OPEN for p in here), (path, name)
+
+
+# Public names whose arguments are open on purpose: each takes any number of things of one kind, or
+# forwards what it is given to the user's own function.
+OPEN_BY_MEANING = {
+    # any number of tensors, shapes or modules
+    "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_tensors", "broadcast_shapes",
+    "cartesian_prod", "einsum", "result_type", "broadcast_arrays", "Sequential", "StackDataset",
+    "TensorDataset", "Tensor.resize", "Variable.resize", "FunctionCtx.save_for_backward",
+    "FunctionCtx.save_for_forward", "FunctionCtx.mark_dirty", "FunctionCtx.mark_non_differentiable",
+    "Task.terms", "Batch.reshape",
+    # several forms, which the stubs list one by one
+    "Tensor.to", "Variable.to", "Module.to", "PackedSequence.to",
+    "lstm", "gru", "rnn_tanh", "rnn_relu",  # padded and packed sequences
+    # the arguments of the user's function or module
+    "Module.forward", "Function.forward", "DataParallel.forward", "DistributedDataParallel.forward",
+    "AveragedModel.forward", "Identity.forward", "RandomApply.forward", "Compiled.loop",
+    "Compiled.plan", "Module.compile",
+    # documented to accept and ignore anything, or to hand it to a cooperative base class
+    "Identity", "Module",
+    # names of PyTorch that only answer
+    "AliasDb", "PyTorchFileWriter", "PyTorchFileReader", "ScriptModule", "DispatchKey",
+}  # fmt: skip
+
+
+def is_open(value: Any) -> bool:
+    """Whether a signature says nothing but ``*args`` or ``**kwargs``, or is unknown."""
+    found = parameters(value)
+    if found is None:
+        return True
+    kinds = [p.kind for p in found if p.name not in ("self", "cls")]
+    return bool(kinds) and all(kind in OPEN for kind in kinds)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*NAMESPACES, "memory", "models", "train", "io", "ragged", "distributed", "transforms",
+     "transforms.v2", "datasets", "tokenizers", "signal", "testing", "compiler", "array_api",
+     "utils.checkpoint", "serve", "nn.parallel", "nn.attention", "nn.utils.parametrize", "profiler",
+     "masked", "optim.swa_utils"],
+)  # fmt: skip
+def test_every_public_name_has_a_real_signature(path: str) -> None:
+    module = importlib.import_module(f"evergrad.{path}".rstrip("."))
+    found = []
+    for name in getattr(module, "__all__", None) or dir(module):
+        value = getattr(module, name)
+        if name.startswith("_") or not callable(value):
+            continue
+        if isinstance(value, type) and issubclass(value, BaseException):
+            continue
+        found += [name] * is_open(value)
+        methods = vars(value).items() if isinstance(value, type) else ()
+        found += [f"{name}.{k}" for k, f in methods if k[0] != "_" and callable(f) and is_open(f)]
+    assert not set(found) - OPEN_BY_MEANING
+
+
+@pytest.mark.parametrize(
+    "name", ["LogSigmoid", "Sigmoid", "Softmax2d", "Softsign", "Tanh", "Tanhshrink"]
+)
+def test_layers_without_settings_take_none(name: str) -> None:
+    layer = getattr(nn, name)
+    assert not parameters(layer)
+    with pytest.raises(TypeError, match=f"{name}.__init__.. takes 1 positional argument but 2"):
+        layer(3)
+
+
+def test_a_module_refuses_arguments_as_torch_does(torch: ModuleType) -> None:
+    class Ours(nn.Module): ...
+
+    class Theirs(torch.nn.Module): ...  # type: ignore[name-defined, misc]
+
+    for args, kwargs in (((1, 2), {}), ((), {"a": 1}), ((1,), {"b": 2})):
+        with pytest.raises(TypeError) as expected:
+            Theirs(*args, **kwargs)
+        with pytest.raises(TypeError) as found:
+            Ours(*args, **kwargs)
+        assert str(found.value) == str(expected.value).replace("Theirs", "Ours")
+
+
+def test_a_module_hands_arguments_on_where_its_class_says_so() -> None:
+    class Named:
+        def __init__(self, name: str, **rest: object) -> None:
+            super().__init__(**rest)
+            self.name = name
+
+    class Both(nn.Module, Named):
+        call_super_init = True
+
+        def __init__(self, name: str) -> None:
+            super().__init__(name=name)
+            self.linear = nn.Linear(2, 2)
+
+    made = Both("x")
+    assert made.name == "x" and len(list(made.parameters())) == 2
 
 
 @pytest.mark.parametrize(
@@ -111,8 +206,6 @@ def test_in_place_methods_show_the_arguments_of_their_function(name: str) -> Non
         (lambda: nn.Conv2D, "Conv2d"),  # type: ignore[attr-defined]
         (lambda: eg.relUU, "relu"),  # type: ignore[attr-defined]
         (lambda: eg.nn.functional.sofmax, "softmax"),  # type: ignore[attr-defined]
-        (lambda: eg.ones(2).sofmax, "softmax"),  # type: ignore[attr-defined]
-        (lambda: nn.Parameter(eg.ones(2)).requires_grd, "requires_grad"),  # type: ignore[attr-defined]
         (lambda: eg.optim.Adamw, "AdamW"),  # type: ignore[attr-defined]
         (lambda: eg.linalg.solv, "solve"),  # type: ignore[attr-defined]
         (lambda: eg.fft.rftt, "rfft"),  # type: ignore[attr-defined]
@@ -128,6 +221,24 @@ def test_unknown_names_suggest_the_nearest(find: Any, suggested: str | None) -> 
     ending = "" if suggested is None else f"; did you mean {suggested!r}?"
     assert str(caught.value).endswith(ending) and "has no attribute" in str(caught.value)
     assert suggested or "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("find", "suggested"),
+    [
+        (lambda: eg.ones(2).sofmax, "softmax"),  # type: ignore[attr-defined]
+        (lambda: eg.ones(2).reshap, "reshape"),  # type: ignore[attr-defined]
+        (lambda: nn.Parameter(eg.ones(2)).requires_grd, "requires_grad"),  # type: ignore[attr-defined]
+    ],
+)
+def test_unknown_attributes_of_tensors_suggest_the_nearest(
+    find: Any, suggested: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the interpreter, in what it prints."""
+    with pytest.raises(AttributeError, match="has no attribute") as caught:
+        find()
+    sys.__excepthook__(type(caught.value), caught.value, None)
+    assert capsys.readouterr().err.rstrip().endswith(f"Did you mean: {suggested!r}?")
 
 
 def test_an_attribute_error_inside_a_property_is_not_hidden() -> None:

@@ -91,6 +91,12 @@ COMPOSITIONS: dict[str, tuple[Function, tuple[Any, ...], tuple[str, ...]]] = {
     "var far from 0": (lambda ns, x: x.var(-1), (ROWS + 50,), ALL),
     "norm 3": (lambda ns, x: x.norm(p=3, dim=-1), (ROWS * 30,), ALL),
     "cumsum": (lambda ns, x: x.cumsum(-1), (ROWS + 50,), ALL),
+    "running products": (lambda ns, x: (x * 0.01 + 1).cumprod(-1), (ROWS,), ALL),
+    "long running products": (lambda ns, x: (x * 0.001 + 1).cumprod(0), (normal(5000),), F32),
+    "wide running products": (lambda ns, x: (x * 0.01 + 1).cumprod(0), (normal(90, 200),), F32),
+    "running log sums": (lambda ns, x: x.logcumsumexp(-1), (ROWS,), ALL),
+    "long running log sums": (lambda ns, x: x.logcumsumexp(0), (normal(5000),), F32),
+    "running log sums far from 0": (lambda ns, x: x.logcumsumexp(0), (normal(300, 40) + 50,), F32),
     "long product": (
         lambda ns, a, b: a @ b, (uniform(4, 1 << 14, seed=1), uniform(1 << 14, 4, seed=2)), ALL,
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Callable
 from types import ModuleType
@@ -82,6 +84,58 @@ def test_variances_of_many_elements(shape: tuple[int, ...], torch: ModuleType) -
                 agrees(f"{name}({dim}) at {moved}", program, x, torch)
 
 
+def spread_of(name: str, dim: Any, correction: int, ns: Any, x: Any) -> Any:
+    found = getattr(ns, name)(x, dim, correction=correction)
+    return found[0] if isinstance(found, tuple) else found
+
+
+@pytest.mark.parametrize("shape", [(7, 300), (9, 1), (1, 17), (2, 3, 5), (300, 16)])
+@pytest.mark.parametrize("moved", [1e3, 1e5, 1e6])
+def test_variances_far_from_zero(shape: tuple[int, ...], moved: float, torch: ModuleType) -> None:
+    """A compiled variance at 1e6 was off by 3e-3: the mean is rounded by 0.03 there."""
+    x = spread(shape, "random") * np.float32(4) + np.float32(moved)
+    dims: list[tuple[Any, int]] = [(0, shape[0]), (-1, shape[-1])]
+    for dim, freedom in [*dims, (tuple(range(len(shape))), math.prod(shape))]:
+        for correction, name in itertools.product(range(3), ("var", "std", "var_mean", "std_mean")):
+            if freedom > max(correction, 1):
+                program = functools.partial(spread_of, name, dim, correction)
+                agrees(f"{name}({dim}, correction={correction})", program, x, torch)
+
+
+@pytest.mark.parametrize("scale", [1e-38, 1e-30, 1e-25, 1e-20, 1e18, 1e20, 1e30, 1e36])
+def test_deviations_whose_squares_leave_the_range(scale: float, torch: ModuleType) -> None:
+    """Squares overflowed (or vanished) where PyTorch's, in float64, do not: inf and 0."""
+    x = (np.random.default_rng(0).standard_normal((6, 17)) * scale).astype(np.float32)
+    for dim in (0, -1, (0, 1)):
+        program = lambda ns, x, dim=dim: ns.std(x, dim)
+        agrees(f"std({dim})", program, x, torch)
+        exact = torch.from_numpy(x.astype(np.float64)).requires_grad_()
+        (slope,) = torch.autograd.grad(exact.std(dim).sum(), exact)
+
+        def gradient(x: Any, dim: Any = dim) -> Any:
+            return eg.autograd.grad(x.std(dim).sum(), x)[0]
+
+        if scale < 1e-37:  # subnormal distances
+            continue
+        ways: tuple[Any, ...] = (gradient, eg.compile(gradient))
+        for run in ways:
+            found = run(eg.from_numpy(x).requires_grad_()).numpy()
+            np.testing.assert_allclose(found, slope.numpy(), rtol=2e-5, atol=2e-6)
+
+
+def test_directions_of_vectors_whose_length_overflows() -> None:
+    """Of an infinite length, the cosine and its slopes were NaN; PyTorch's are 0."""
+    step = lambda x: eg.nn.functional.cosine_similarity(x, x.flip(0), 0)
+    both = lambda x: (step(x), eg.autograd.grad(step(x), x)[0])
+    ways: tuple[Any, ...] = (both, eg.compile(both))
+    for run in ways:
+        value, slope = run(eg.tensor([1e20, 3e20, -2e20]).requires_grad_())
+        assert value.item() == 0
+        assert slope.tolist() == [0.0] * 3
+        value, slope = run(eg.tensor([1.0, math.nan, 2.0]).requires_grad_())
+        assert math.isnan(value.item())
+
+
 def test_the_examples() -> None:
     """Rows were added one after the other: 0.5, 1 % off, four digits lost."""
     assert eg.ones(1 << 21, 2).mean(0).tolist() == [1.0, 1.0]
@@ -136,6 +190,67 @@ def test_products_over_a_long_dimension(m: int, k: int, n: int, torch: ModuleTyp
             return left @ b
 
         agrees("matmul", program, b, torch)
+
+
+@pytest.mark.parametrize("depth", [127, 129, 5000, (1 << 14) + 3, (1 << 18) + 1])
+@pytest.mark.parametrize(("rows", "columns"), [(3, 2), (1, 5), (1, 300), (2, 40)])
+def test_skinny_products_over_a_long_dimension(
+    rows: int, columns: int, depth: int, torch: ModuleType
+) -> None:
+    """Rows were added one after the other: 60 times PyTorch's error at a depth of 2^20."""
+    if depth * columns > 1 << 21:
+        depth = (1 << 16) + 1
+    rng = np.random.default_rng(1)
+    a = rng.standard_normal((rows, depth)).astype(np.float32) + np.float32(0.5)
+    b = rng.standard_normal((depth, columns)).astype(np.float32) + np.float32(0.5)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    theirs = error((torch.from_numpy(a) @ torch.from_numpy(b)).numpy(), exact)
+    product = eg.compile(lambda a, b: a @ b)
+    weight_gradient = eg.compile(
+        lambda x, w, g: eg.autograd.grad(eg.nn.functional.linear(x, w), w, g)[0]
+    )
+    x, g = (eg.from_numpy(np.ascontiguousarray(v)) for v in (b, a.T))
+    w = eg.zeros(rows, columns).requires_grad_()
+    for found in (product(eg.from_numpy(a), x), weight_gradient(x, w, g)):
+        assert error(found.numpy(), exact) <= max(_ULPS * 2.0**-24, _TIMES_TORCH * theirs)
+    before = eg.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 3):
+            eg.set_num_threads(threads)
+            results.append(product(eg.from_numpy(a), x).numpy().tobytes())
+    finally:
+        eg.set_num_threads(before)
+    assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("queries", [4, 70])
+@pytest.mark.parametrize("keys", [500, 5000, 20_000])
+def test_attention_over_many_keys(keys: int, queries: int, torch: ModuleType) -> None:
+    """Weights and weighted values were one chain of additions over all keys: 20 times PyTorch's
+    error from 10,000 keys on."""
+    rng = np.random.default_rng(0)
+    q, k, v, g = (
+        rng.standard_normal((1, 1, n, 16)).astype(np.float32)
+        for n in (queries, keys, keys, queries)
+    )
+    v += np.float32(0.5)
+
+    def both(ns: Any, q: Any, k: Any, v: Any, g: Any) -> Any:
+        y = ns.nn.functional.scaled_dot_product_attention(q, k, v)
+        return y, *ns.autograd.grad(y, (q, k, v), g)
+
+    def of(ns: Any, dtype: Any, run: Any) -> list[Any]:
+        given = [ns.from_numpy(x).to(dtype).requires_grad_() for x in (q, k, v)]
+        found = run(ns, *given, ns.from_numpy(g).to(dtype))
+        return [t.detach().numpy() for t in found]
+
+    exact, theirs = (of(torch, t, both) for t in (torch.float64, torch.float32))
+    compiled = eg.compile(both)
+    for run in (both, compiled):
+        for n, ours in enumerate(of(eg, eg.float32, run)):
+            bound = max(_ULPS * 2.0**-24, _TIMES_TORCH * error(theirs[n], exact[n]))
+            assert error(ours, exact[n]) <= bound, ("result", "query", "key", "value")[n]
 
 
 def test_the_sum_of_float64_is_pairwise_too(torch: ModuleType) -> None:
@@ -230,3 +345,44 @@ def test_a_sum_keeps_the_type_it_is_given(torch: ModuleType) -> None:
                     found = getattr(ns, name)(x, dtype=getattr(ns, target))
                     results.append((str(found.dtype).split(".")[-1], found.tolist()))
                 assert results[0] == results[1], (source, target, name)
+
+
+SEEN: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "all": lambda ns, q, k: None,
+    "none of the first": lambda ns, q, k: ns.arange(k) >= k - 120,
+    "none of the last": lambda ns, q, k: ns.arange(k) < 900,
+    "some blocks": lambda ns, q, k: (ns.arange(k) // 64) % 3 == 1,
+    "of each its own": lambda ns, q, k: (ns.arange(k)[None] + ns.arange(q)[:, None]) % 5 != 0,
+}
+
+
+@pytest.mark.parametrize("grows", [False, True])
+@pytest.mark.parametrize("name", SEEN)
+@pytest.mark.parametrize("keys", [1023, 1024, 1089, 3000])
+def test_attention_over_runs_of_key_blocks(
+    keys: int, name: str, grows: bool, torch: ModuleType
+) -> None:
+    """Sums of 16 key blocks at a time; with scores that grow their level changes after each."""
+    rng = np.random.default_rng(keys)
+    q, k, v = (rng.standard_normal((1, 2, n, 24)).astype(np.float32) for n in (70, keys, keys))
+    if grows:
+        q[..., 0], k[..., 0] = 3, np.linspace(0, 40, keys)
+
+    def attended(ns: Any, dtype: Any, *, is_causal: bool) -> list[Any]:
+        given = [ns.from_numpy(x).to(dtype).requires_grad_() for x in (q, k, v)]
+        mask = None if is_causal else SEEN[name](ns, 70, keys)
+        if mask is not None and mask.ndim == 1:
+            mask = mask.expand(70, keys)
+        queries = given[0] if not is_causal else given[1]
+        f = ns.nn.functional.scaled_dot_product_attention
+        y = f(queries, *given[1:], attn_mask=mask, is_causal=is_causal)
+        leaves = given[1:] if is_causal else given
+        found = [y, *ns.autograd.grad(y, leaves, ns.ones_like(y) * 0.5 + y.detach())]
+        return [t.detach().numpy() for t in found]
+
+    for is_causal in (False, True) if name == "all" else (False,):
+        exact = attended(torch, torch.float64, is_causal=is_causal)
+        theirs = attended(torch, torch.float32, is_causal=is_causal)
+        for n, ours in enumerate(attended(eg, eg.float32, is_causal=is_causal)):
+            bound = max(_ULPS * 2.0**-24, _TIMES_TORCH * error(theirs[n], exact[n]))
+            assert error(ours, exact[n]) <= bound, (n, is_causal)

@@ -7,6 +7,7 @@ import gc
 import importlib
 import multiprocessing
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -20,8 +21,9 @@ import pytest
 import evergrad as eg
 from evergrad import memory
 from evergrad.autograd import Function
-from evergrad.core.state import State, ThreadVariable
+from evergrad.core.state import State
 from evergrad.core.storage import Storage
+from evergrad.core.thread_variable import ThreadVariable
 from evergrad.memory.ledger import LEDGER
 from storages import all_storages
 
@@ -362,9 +364,36 @@ def test_a_fork_while_another_thread_imports(
     assert [child.exitcode for child in children] == [15] * 5
 
 
+FORKING = """
+import os, sys, threading, time
+import evergrad
+import logging  # its hook of forks is registered now, unless the engine did so first
+
+evergrad.__path__.append(sys.argv[1])
+thread = threading.Thread(target=lambda: __import__("evergrad.imported_late"))
+thread.start()
+time.sleep(0.3)
+child = os.fork()
+if not child:
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_fork_while_another_thread_imports_what_logs(tmp_path: Path) -> None:
+    """The fork held the lock of logging and waited for the import, which waited for that lock."""
+    late = "import logging, time\ntime.sleep(1)\nlogging.getLogger('late')\n"
+    (tmp_path / "imported_late.py").write_text(late)
+    command = [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "7\n"
+
+
 def test_a_thread_that_starts_in_a_copy_of_its_parents_context() -> None:
     """As threads do on free-threaded interpreters, where the plain variable is not used."""
-    variable = ThreadVariable(State())
+    variable = ThreadVariable("state of the test", State())
     off = State().replace(grad=False)
     token = variable.set(off)
     seen: list[Any] = []

@@ -293,3 +293,77 @@ def test_scatter_forms_want_the_right_size(torch: ModuleType) -> None:
         return ns.select_scatter(ns.zeros(2, 3), ns.zeros(2), 0, 1)
 
     refuse(program, torch, match="expected src to have a size equal to the slice of self")
+
+
+FRESH: dict[str, Callable[[Any, Any], Any]] = {
+    "max": lambda ns, x: x.max(1).values,
+    "min": lambda ns, x: x.min(dim=1)[0],
+    "median": lambda ns, x: x.median(1).values,
+    "mode": lambda ns, x: x.mode(1)[0],
+    "kthvalue": lambda ns, x: x.kthvalue(1, 1)[0],
+    "quantile": lambda ns, x: x.quantile(0.5, dim=1),
+    "argmax": lambda ns, x: x.argmax(1),
+    "argmin of all": lambda ns, x: x.argmin(),
+    "argsort": lambda ns, x: x[0].argsort(),
+    "reshape that copies": lambda ns, x: x.t().reshape(-1),
+    "flatten that copies": lambda ns, x: x.t().flatten(),
+    "pixel_shuffle": lambda ns, x: ns.nn.functional.pixel_shuffle(ns.ones(1, 4, 2, 2), 2),
+    "diff of no order": lambda ns, x: x.diff(n=0),
+}
+
+
+@pytest.mark.parametrize("name", FRESH)
+def test_results_on_new_memory_are_no_views(name: str, torch: ModuleType) -> None:
+    """Made without recording they can be written with recording, as in PyTorch."""
+    found = []
+    for library in (torch, eg):
+        x = library.tensor([[3.0, 1.0, 2.0], [0.5, 4.0, -1.0]])
+        weight = library.ones((), requires_grad=True)
+        with library.no_grad():
+            made = FRESH[name](library, x)
+        facts = [made._is_view(), made.data_ptr() == x.data_ptr()]
+        if made.is_floating_point():
+            made *= weight
+            made.sum().backward()
+            facts.append(weight.grad.item())
+        found.append(facts)
+    assert found[0] == found[1]
+
+
+DIM_CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "amax": lambda x, dim: x.amax(dim),
+    "amin": lambda x, dim: x.amin(dim=dim),
+    "any": lambda x, dim: x.any(dim),
+    "all": lambda x, dim: x.all(dim=dim, keepdim=True),
+    "logsumexp": lambda x, dim: x.logsumexp(dim),
+    "sum": lambda x, dim: x.sum(dim),
+    "nanmean": lambda x, dim: x.nanmean(dim),
+    "std": lambda x, dim: x.std(dim),
+    "squeeze": lambda x, dim: x[:1].squeeze(dim),
+    "movedim": lambda x, dim: x.movedim(dim, -1),
+    "norm": lambda x, dim: x.norm(dim=dim, p=1),
+    "count_nonzero": lambda x, dim: x.count_nonzero(dim),
+}
+
+
+@pytest.mark.parametrize("name", DIM_CALLS)
+@pytest.mark.parametrize("kind", ["numpy", "tensor"])
+def test_dimensions_are_numbers_of_any_kind(name: str, kind: str, torch: ModuleType) -> None:
+    found = []
+    for library in (torch, eg):
+        dim = np.int64(0) if kind == "numpy" else library.tensor(0)
+        x = library.tensor([[3.0, 1.0, 2.0], [0.5, 4.0, -1.0]])
+        made = DIM_CALLS[name](x, dim)
+        found.append((list(made.shape), made.tolist()))
+    assert found[0][0] == found[1][0]
+    assert np.allclose(found[0][1], found[1][1])
+
+
+def test_a_tensor_as_fill_value_is_its_number(torch: ModuleType) -> None:
+    for name in ("float64", "float16", "int32", "bool", "complex64"):
+        kinds = {
+            str(library.full((2,), library.ones((), dtype=getattr(library, name))).dtype)
+            .rpartition(".")[2]
+            for library in (torch, eg)
+        }  # fmt: skip
+        assert len(kinds) == 1, name

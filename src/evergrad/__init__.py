@@ -208,7 +208,14 @@ _LAZY = {
         "sym_sqrt",
         "sym_sum",
     ),
-    "_aten": ("_native_batch_norm_legit", "_segment_reduce"),
+    "_aten": (
+        "_chunk_cat",
+        "_native_batch_norm_legit",
+        "_segment_reduce",
+        "_unsafe_masked_index",
+        "_unsafe_masked_index_put_accumulate",
+    ),
+    "func.control_flow": ("cond", "while_loop"),
     "futures": ("Future",),
     "io": ("load", "save"),
     "nn.native": (
@@ -257,6 +264,7 @@ _LAZY = {
 # Modules that register functions for lower layers, imported when one of these is first called.
 _provided_by(
     {
+        "evergrad._operators": ("aten_operator",),
         "evergrad.array_api": ("array_namespace",),
         "evergrad.autograd.custom_op": ("function_equation",),
         "evergrad.compiler.api": ("compiled_function",),
@@ -264,9 +272,16 @@ _provided_by(
         "evergrad.compiler.eager.elementwise": ("elementwise_kernel",),
         "evergrad.compiler.eager.reductions": ("reduction_kernel",),
         "evergrad.compiler.eager.checksum": ("memory_hash",),
+        "evergrad.compiler.eager.items": ("item_kernel",),
         "evergrad.compiler.eager.lanes": ("lane_kernel",),
+        "evergrad.compiler.eager.draws": ("normal_blocks", "permuted"),
+        "evergrad.compiler.eager.transposed_copy": ("transposed_copy",),
+        "evergrad.compiler.eager.triangular": ("triangular_solver",),
+        "evergrad.compiler.eager.softmax": ("softmax_kernel",),
         "evergrad.compiler.eager.graph": ("graph_of_row", "native_graph"),
         "evergrad.compiler.eager.update": ("native_update",),
+        "evergrad.compiler.eager.update_loop": ("update_loop",),
+        "evergrad.compiler.runtime.thread_pool": ("set_flushing",),
         "evergrad.core.symbolic_numbers": ("number_arithmetic", "number_comparison"),
         "evergrad.distributed.algorithms.join": ("join_context",),
         "evergrad.distributed.evaluate": (
@@ -291,7 +306,9 @@ _provided_by(
         "evergrad.nested.jagged_rows": ("jagged_row",),
         "evergrad.nested.loss": ("ragged_cross_entropy",),
         "evergrad.nn.compiled": ("optimized_module",),
-        "evergrad.nn.hooks": ("global_module_hooks",),
+        "evergrad.nn.hooks": ("global_module_hooks", "registration_hooks"),
+        "evergrad.optim.optimizer": ("global_optimizer_hooks",),
+        "evergrad.ragged.batch": ("ragged_value",),
         "evergrad.sparse.compressed_rows": ("compressed_row",),
         "evergrad.sparse.convert": ("coordinate_pattern", "sparse_mask", "to_sparse"),
         "evergrad.sparse.lookup": ("sparse_lookup",),

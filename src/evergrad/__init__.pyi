@@ -14,9 +14,8 @@ from evergrad.core.memory_format import layout as Layout, memory_format as Memor
 from evergrad.core.rng.default_generator import Generator as _Generator
 from evergrad.core.shapes import Size as _Size
 from evergrad.core.tensor import Tensor as _Tensor
-from evergrad.core.types import DeviceLike, DtypeLike, Ints, LayoutLike, MemoryFormatLike
+from evergrad.core.types import DeviceLike, DimsLike, DtypeLike, GeneratorLike, Ints, LayoutLike, MemoryFormatLike
 from evergrad.ops.surface.legacy import LegacyType
-from evergrad.ops.surface.storages import UntypedStorage as _UntypedStorage
 from typing import Any, Literal, overload
 
 from evergrad.autograd.modes import enable_grad as enable_grad
@@ -106,6 +105,8 @@ from evergrad.compiler import compile as compile
 from evergrad.compat.torch.cuda import Event as Event
 from evergrad.compat.torch.cuda import OutOfMemoryError as OutOfMemoryError
 from evergrad.compat.torch.cuda import Stream as Stream
+from evergrad.func.control_flow import cond as cond
+from evergrad.func.control_flow import while_loop as while_loop
 from evergrad.futures import Future as Future
 from evergrad.io import load as load
 from evergrad.io import save as save
@@ -180,6 +181,7 @@ from evergrad import keywords as keywords
 from evergrad.compat.torch import library as library
 from evergrad import linalg as linalg
 from evergrad import masked as masked
+from evergrad.compat.torch import masked_tensor as masked_tensor
 from evergrad import memory as memory
 from evergrad import models as models
 from evergrad.compat.torch import mps as mps
@@ -236,7 +238,7 @@ __all__ = [
     "cholesky_inverse", "cholesky_solve", "chunk", "clamp", "clamp_", "clamp_max", "clamp_max_",
     "clamp_min", "clamp_min_", "clear_autocast_cache", "clip", "clip_", "clone", "column_stack",
     "combinations", "compile", "complex", "complex128", "complex32", "complex64", "concat",
-    "concatenate", "conj", "conj_physical", "conj_physical_", "constant_pad_nd",
+    "concatenate", "cond", "conj", "conj_physical", "conj_physical_", "constant_pad_nd",
     "contiguous_format", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d",
     "conv_transpose2d", "conv_transpose3d", "convolution", "copysign", "corrcoef", "cos", "cos_",
     "cosh", "cosh_", "cosine_embedding_loss", "cosine_similarity", "count_nonzero", "cov",
@@ -258,8 +260,8 @@ __all__ = [
     "get_num_threads", "get_rng_state", "gradient", "greater", "greater_equal", "grid_sampler",
     "grid_sampler_2d", "grid_sampler_3d", "group_norm", "gru", "gru_cell", "gt", "half",
     "hamming_window", "hann_window", "hardshrink", "heaviside", "hinge_embedding_loss", "histc",
-    "histogram", "histogramdd", "hsmm", "hsplit", "hstack", "hypot", "i0", "i0_", "igamma",
-    "igammac", "iinfo", "imag", "index_add", "index_copy", "index_fill", "index_put",
+    "histogram", "histogramdd", "hsmm", "hsplit", "hspmm", "hstack", "hypot", "i0", "i0_",
+    "igamma", "igammac", "iinfo", "imag", "index_add", "index_copy", "index_fill", "index_put",
     "index_put_", "index_reduce", "index_select", "inf", "inference_mode", "initial_seed",
     "inner", "instance_norm", "int", "int16", "int32", "int64", "int8", "inverse",
     "is_anomaly_enabled", "is_autocast_cache_enabled", "is_autocast_enabled", "is_complex",
@@ -268,8 +270,8 @@ __all__ = [
     "is_same_size", "is_signed", "is_storage", "is_tensor", "is_warn_always_enabled", "isclose",
     "isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "isreal", "istft", "jagged",
     "kaiser_window", "kl_div", "kron", "kthvalue", "layer_norm", "layout", "lcm", "lcm_", "ldexp",
-    "ldexp_", "le", "lerp", "less", "less_equal", "lgamma", "linspace", "load", "log", "log10",
-    "log10_", "log1p", "log1p_", "log2", "log2_", "log_", "log_softmax", "logaddexp",
+    "ldexp_", "le", "lerp", "less", "less_equal", "lgamma", "linspace", "load", "lobpcg", "log",
+    "log10", "log10_", "log1p", "log1p_", "log2", "log2_", "log_", "log_softmax", "logaddexp",
     "logaddexp2", "logcumsumexp", "logdet", "logical_and", "logical_not", "logical_or",
     "logical_xor", "logit", "logit_", "logspace", "logsumexp", "long", "lstm", "lstm_cell", "lt",
     "lu", "lu_solve", "lu_unpack", "manual_seed", "margin_ranking_loss", "masked_fill",
@@ -302,19 +304,19 @@ __all__ = [
     "sparse_bsr_tensor", "sparse_compressed_tensor", "sparse_coo", "sparse_coo_tensor",
     "sparse_csc", "sparse_csc_tensor", "sparse_csr", "sparse_csr_tensor", "split", "split_copy",
     "split_with_sizes", "split_with_sizes_copy", "spmm", "sqrt", "sqrt_", "square", "square_",
-    "squeeze", "squeeze_copy", "stack", "std", "std_mean", "stft", "strided", "sub", "subtract",
-    "sum", "svd", "svd_lowrank", "swapaxes", "swapdims", "sym_float", "sym_fresh_size", "sym_int",
-    "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum", "t", "t_copy", "take",
-    "take_along_dim", "tan", "tan_", "tanh", "tanh_", "tensor", "tensor_split", "tensordot",
-    "threshold", "threshold_", "tile", "topk", "trace", "transpose", "transpose_copy",
-    "trapezoid", "trapz", "triangular_solve", "tril", "tril_indices", "triplet_margin_loss",
-    "triu", "triu_indices", "true_divide", "trunc", "trunc_", "typename", "uint16", "uint32",
-    "uint64", "uint8", "unbind", "unbind_copy", "unflatten", "unfold_copy", "unique",
-    "unique_consecutive", "unravel_index", "unsafe_chunk", "unsafe_split",
+    "squeeze", "squeeze_copy", "sspaddmm", "stack", "std", "std_mean", "stft", "strided", "sub",
+    "subtract", "sum", "svd", "svd_lowrank", "swapaxes", "swapdims", "sym_float",
+    "sym_fresh_size", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt",
+    "sym_sum", "t", "t_copy", "take", "take_along_dim", "tan", "tan_", "tanh", "tanh_", "tensor",
+    "tensor_split", "tensordot", "threshold", "threshold_", "tile", "topk", "trace", "transpose",
+    "transpose_copy", "trapezoid", "trapz", "triangular_solve", "tril", "tril_indices",
+    "triplet_margin_loss", "triu", "triu_indices", "true_divide", "trunc", "trunc_", "typename",
+    "uint16", "uint32", "uint64", "uint8", "unbind", "unbind_copy", "unflatten", "unfold_copy",
+    "unique", "unique_consecutive", "unravel_index", "unsafe_chunk", "unsafe_split",
     "unsafe_split_with_sizes", "unsqueeze", "unsqueeze_copy", "use_deterministic_algorithms",
     "vander", "var", "var_mean", "vdot", "view_as_complex", "view_as_complex_copy",
     "view_as_real", "view_as_real_copy", "view_copy", "vmap", "vsplit", "vstack", "where",
-    "xlogy", "xlogy_", "zero_", "zeros", "zeros_like",
+    "while_loop", "xlogy", "xlogy_", "zero_", "zeros", "zeros_like",
 ]
 
 __version__: str
@@ -355,107 +357,47 @@ uint32: _dtype
 uint64: _dtype
 uint8: _dtype
 
-def BFloat16Storage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of bfloat16.
-
-    >>> eg.BFloat16Storage(3).size()
-    3
-    """
+class BFloat16Storage(TypedStorage): ...
 
 BFloat16Tensor: LegacyType
 
-def BoolStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of bool.
-
-    >>> eg.BoolStorage(3).size()
-    3
-    """
+class BoolStorage(TypedStorage): ...
 
 BoolTensor: LegacyType
 
-def ByteStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of uint8.
-
-    >>> eg.ByteStorage(3).size()
-    3
-    """
+class ByteStorage(TypedStorage): ...
 
 ByteTensor: LegacyType
 
-def CharStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of int8.
-
-    >>> eg.CharStorage(3).size()
-    3
-    """
+class CharStorage(TypedStorage): ...
 
 CharTensor: LegacyType
 
-def ComplexDoubleStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of complex128.
+class ComplexDoubleStorage(TypedStorage): ...
 
-    >>> eg.ComplexDoubleStorage(3).size()
-    3
-    """
+class ComplexFloatStorage(TypedStorage): ...
 
-def ComplexFloatStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of complex64.
-
-    >>> eg.ComplexFloatStorage(3).size()
-    3
-    """
-
-def DoubleStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of float64.
-
-    >>> eg.DoubleStorage(3).size()
-    3
-    """
+class DoubleStorage(TypedStorage): ...
 
 DoubleTensor: LegacyType
 
-def FloatStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of float32.
-
-    >>> eg.FloatStorage(3).size()
-    3
-    """
+class FloatStorage(TypedStorage): ...
 
 FloatTensor: LegacyType
 
-def HalfStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of float16.
-
-    >>> eg.HalfStorage(3).size()
-    3
-    """
+class HalfStorage(TypedStorage): ...
 
 HalfTensor: LegacyType
 
-def IntStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of int32.
-
-    >>> eg.IntStorage(3).size()
-    3
-    """
+class IntStorage(TypedStorage): ...
 
 IntTensor: LegacyType
 
-def LongStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of int64.
-
-    >>> eg.LongStorage(3).size()
-    3
-    """
+class LongStorage(TypedStorage): ...
 
 LongTensor: LegacyType
 
-def ShortStorage(source: Any = 0, *, wrap_storage: _UntypedStorage | None = None, dtype: _dtype | None = None, device: Device | str | _int | None = None) -> None:
-    """Elements of int16.
-
-    >>> eg.ShortStorage(3).size()
-    3
-    """
+class ShortStorage(TypedStorage): ...
 
 ShortTensor: LegacyType
 
@@ -597,7 +539,7 @@ def alias_copy(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
             [2., 3.]])
     """
 
-def all(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def all(input: _Tensor, dim: DimsLike = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """Whether all elements are not zero, of all or along a dimension.
 
     >>> eg.all(eg.tensor([[True, False], [True, True]]), dim=1)
@@ -623,7 +565,7 @@ def alpha_dropout(input: _Tensor, p: _float, train: _bool) -> _Tensor:
     tensor([1., 1., 1.])
     """
 
-def amax(input: _Tensor, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def amax(input: _Tensor, dim: DimsLike = (), keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The largest element along dimensions; equal ones share the gradient.
 
     Args:
@@ -635,7 +577,7 @@ def amax(input: _Tensor, dim: _int | Sequence[_int] | None = (), keepdim: _bool 
     tensor([5., 7.])
     """
 
-def amin(input: _Tensor, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def amin(input: _Tensor, dim: DimsLike = (), keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The smallest element along dimensions; equal ones share the gradient.
 
     Args:
@@ -662,7 +604,7 @@ def angle(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([1.5708, 3.1416])
     """
 
-def any(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def any(input: _Tensor, dim: DimsLike = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """Whether some element is not zero, of all or along a dimension.
 
     >>> eg.any(eg.tensor([[True, False], [False, False]]), dim=1)
@@ -997,7 +939,7 @@ def batch_norm(input: _Tensor, weight: _Tensor | None, bias: _Tensor | None, run
             [ 1.]])
     """
 
-def bernoulli(input: _Tensor, p: Any = None, *, generator: _Generator | None = None, out: _Tensor | None = None) -> _Tensor:
+def bernoulli(input: _Tensor, p: Any = None, *, generator: GeneratorLike = None, out: _Tensor | None = None) -> _Tensor:
     """1 with a given probability, else 0, in the type of the input.
 
     Args:
@@ -1771,7 +1713,7 @@ def einsum(equation: str, *operands: _Tensor | Sequence[_Tensor]) -> _Tensor:
 
     Args:
         equation: subscripts of each operand and of the result; a letter that the result does not have
-            is summed over, ``...`` stands for dimensions that broadcast
+            is summed over, ``...`` denotes dimensions that broadcast
         operands: tensors
 
     Several operands are multiplied in a good order, found by ``opt_einsum``.
@@ -2044,7 +1986,7 @@ def frexp(input: _Tensor, *, out: _Tensor | None = None) -> _return_types.frexp:
     tensor([0.5000])
     """
 
-def frobenius_norm(input: _Tensor, dim: _int | Sequence[_int] | None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def frobenius_norm(input: _Tensor, dim: DimsLike, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The Euclidean norm over one or two dimensions.
 
     Args:
@@ -2057,14 +1999,14 @@ def frobenius_norm(input: _Tensor, dim: _int | Sequence[_int] | None, keepdim: _
     tensor(5.)
     """
 
-def from_dlpack(ext_tensor: Any, *, device: Device | str | _int | None = None, copy: _bool | None = None) -> _Tensor:
+def from_dlpack(ext_tensor: Any, *, device: DeviceLike = None, copy: _bool | None = None) -> _Tensor:
     """A tensor that shares the memory of any DLPack object on the CPU.
 
     >>> eg.from_dlpack(np.arange(3))
     tensor([0, 1, 2])
     """
 
-def from_file(filename: str, shared: _bool | None = None, size: _int | None = 0, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
+def from_file(filename: str, shared: _bool | None = None, size: _int | None = 0, *, dtype: DtypeLike = None, layout: LayoutLike = None, device: DeviceLike = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
     """A vector on the memory of a file; writes reach it only if ``shared``.
 
     Args:
@@ -2114,7 +2056,7 @@ def full(size: _int | Sequence[_int] | None, fill_value: _Tensor | _complex | np
             [7, 7]])
     """
 
-def full_like(input: _Tensor, fill_value: _Tensor | _complex | np.generic, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, requires_grad: _bool = False, memory_format: MemoryFormat | None = None, pin_memory: _bool = False) -> _Tensor:
+def full_like(input: _Tensor, fill_value: _Tensor | _complex | np.generic, *, dtype: DtypeLike = None, device: DeviceLike = None, layout: Layout | None = None, requires_grad: _bool = False, memory_format: MemoryFormat | None = None, pin_memory: _bool = False) -> _Tensor:
     """One number in the shape and type of another tensor.
 
     >>> eg.full_like(eg.tensor([1.0, 2.0]), 7)
@@ -2323,6 +2265,18 @@ def hsplit(input: _Tensor, indices_or_sections: Any, *further: _int) -> tuple[_T
 
     >>> [part.tolist() for part in eg.hsplit(eg.arange(4), 2)]
     [[0, 1], [2, 3]]
+    """
+
+def hspmm(mat1: _Tensor, mat2: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
+    """The product of a sparse and a dense matrix, as a sparse tensor of dense rows.
+
+    Args:
+        mat1: a sparse matrix
+        mat2: a dense one
+        out: where to write the result
+
+    >>> eg.hspmm(eg.eye(2).to_sparse(), eg.ones(2, 1)).dense_dim()
+    1
     """
 
 def hstack(tensors: Sequence[_Tensor] | _Tensor, *, out: _Tensor | None = None) -> _Tensor:
@@ -2683,6 +2637,25 @@ def linspace(start: Any, end: Any, steps: _int, *, out: _Tensor | None = None, d
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
 
+def lobpcg(A: _Tensor, k: _int | None = None, B: _Tensor | None = None, X: _Tensor | None = None, n: _int | None = None, iK: _Tensor | None = None, niter: _int | None = None, tol: _float | None = None, largest: _bool | None = None, method: str | None = None, tracker: Any = None, ortho_iparams: Any = None, ortho_fparams: Any = None, ortho_bparams: Any = None) -> tuple[_Tensor, _Tensor]:
+    """The ``k`` largest or smallest eigenvalues of symmetric positive definite matrices with their
+    vectors, of ``A x = e B x``.
+
+    They are exact: all of them are computed, by a factorization of the dense matrix. Guesses,
+    preconditioners and the parameters of PyTorch's iteration are accepted and change nothing.
+
+    Args:
+        A: matrices (*, m, m)
+        k: how many; default 1, or the columns of X
+        B: matrices (*, m, m) of the generalized problem
+        X: (*, m, n), guesses, whose number is that of the eigenvalues if ``k`` is left out
+        largest: the largest ones; default ``True``
+
+    >>> e, v = eg.lobpcg(eg.diag(eg.tensor([1.0, 5.0, 3.0, 2.0])), k=1)
+    >>> e, v.abs().argmax().item()
+    (tensor([5.]), 1)
+    """
+
 def log(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """The natural logarithm; minus infinity at zero, NaN below.
 
@@ -2799,7 +2772,7 @@ def logspace(start: Any, end: Any, steps: _int, base: _float = 10.0, *, out: _Te
     tensor([1., 2., 4.])
     """
 
-def logsumexp(input: _Tensor, dim: _int | Sequence[_int] | None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def logsumexp(input: _Tensor, dim: DimsLike, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """``log(sum(exp(x)))`` along dimensions, without overflow.
 
     Args:
@@ -2949,7 +2922,7 @@ def max(input: _Tensor, *, out: _Tensor | tuple[_Tensor, ...] | None=None) -> _T
 
     Args:
         input: any real tensor
-        dim: dimension to reduce; a tensor in its place stands for ``other``
+        dim: dimension to reduce; a tensor in its place is taken as ``other``
         keepdim: whether the dimension stays, with extent 1
         other: tensor to compare with, element by element: see :func:`maximum`
 
@@ -2971,7 +2944,7 @@ def max(input: _Tensor, dim: _int, keepdim: _bool=False, *, out: _Tensor | tuple
 
     Args:
         input: any real tensor
-        dim: dimension to reduce; a tensor in its place stands for ``other``
+        dim: dimension to reduce; a tensor in its place is taken as ``other``
         keepdim: whether the dimension stays, with extent 1
         other: tensor to compare with, element by element: see :func:`maximum`
 
@@ -2993,7 +2966,7 @@ def max(input: _Tensor, other: _Tensor | _complex | np.generic, *, out: _Tensor 
 
     Args:
         input: any real tensor
-        dim: dimension to reduce; a tensor in its place stands for ``other``
+        dim: dimension to reduce; a tensor in its place is taken as ``other``
         keepdim: whether the dimension stays, with extent 1
         other: tensor to compare with, element by element: see :func:`maximum`
 
@@ -3109,7 +3082,7 @@ def maximum(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | 
     tensor([3., 5.])
     """
 
-def mean(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def mean(input: _Tensor, dim: DimsLike = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The arithmetic mean of all elements, or along dimensions.
 
     Args:
@@ -3178,7 +3151,7 @@ def min(input: _Tensor, *, out: _Tensor | tuple[_Tensor, ...] | None=None) -> _T
 
     Args:
         input: any real tensor
-        dim: dimension to reduce; a tensor in its place stands for ``other``
+        dim: dimension to reduce; a tensor in its place is taken as ``other``
         keepdim: whether the dimension stays, with extent 1
         other: tensor to compare with, element by element: see :func:`minimum`
 
@@ -3195,7 +3168,7 @@ def min(input: _Tensor, dim: _int, keepdim: _bool=False, *, out: _Tensor | tuple
 
     Args:
         input: any real tensor
-        dim: dimension to reduce; a tensor in its place stands for ``other``
+        dim: dimension to reduce; a tensor in its place is taken as ``other``
         keepdim: whether the dimension stays, with extent 1
         other: tensor to compare with, element by element: see :func:`minimum`
 
@@ -3212,7 +3185,7 @@ def min(input: _Tensor, other: _Tensor | _complex | np.generic, *, out: _Tensor 
 
     Args:
         input: any real tensor
-        dim: dimension to reduce; a tensor in its place stands for ``other``
+        dim: dimension to reduce; a tensor in its place is taken as ``other``
         keepdim: whether the dimension stays, with extent 1
         other: tensor to compare with, element by element: see :func:`minimum`
 
@@ -3336,7 +3309,7 @@ def nan_to_num(input: _Tensor, nan: _float | None = None, posinf: _float | None 
     tensor([0., 9., 1.])
     """
 
-def nanmean(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def nanmean(input: _Tensor, dim: DimsLike = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The mean of the elements that are not NaN.
 
     >>> eg.nanmean(eg.tensor([1.0, eg.nan, 3.0]))
@@ -3365,7 +3338,7 @@ def nanquantile(input: _Tensor, q: Any, dim: _int | None = None, keepdim: _bool 
     tensor(2.)
     """
 
-def nansum(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def nansum(input: _Tensor, dim: DimsLike = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The sum of the elements that are not NaN.
 
     Args:
@@ -3378,14 +3351,14 @@ def nansum(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _b
     tensor(3.)
     """
 
-def narrow(input: _Tensor, dim: _int, start: Any, length: _int, *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
+def narrow(input: _Tensor, dim: _int, start: _int | _Tensor, length: _int, *, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A view of ``length`` slices along ``dim``, beginning at ``start``.
 
     >>> eg.narrow(eg.arange(5), 0, 1, 3)
     tensor([1, 2, 3])
     """
 
-def narrow_copy(input: _Tensor, dim: _int, start: Any, length: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
+def narrow_copy(input: _Tensor, dim: _int, start: _int | _Tensor, length: _int, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """A copy of what ``narrow`` gives; the arguments are the same.
 
     >>> x = eg.arange(4.0).view(2, 2)
@@ -3467,7 +3440,7 @@ def nonzero_static(input: _Tensor, *, size: _int, fill_value: _int = -1, out: _T
             [-1]])
     """
 
-def norm(input: _Tensor, p: Any = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def norm(input: _Tensor, p: Any = 'fro', dim: DimsLike = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """A vector or matrix norm; :func:`evergrad.linalg.norm` is the newer spelling.
 
     Args:
@@ -3481,7 +3454,7 @@ def norm(input: _Tensor, p: Any = 'fro', dim: _int | Sequence[_int] | None = Non
     tensor(5.)
     """
 
-def normal(mean: Any, std: Any = 1.0, size: _int | Sequence[_int] | None = None, *, generator: _Generator | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False, out: _Tensor | None = None) -> _Tensor:
+def normal(mean: Any, std: Any = 1.0, size: Ints | None = None, *, generator: GeneratorLike = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False, out: _Tensor | None = None) -> _Tensor:
     """Normal random numbers of given means and standard deviations.
 
     Args:
@@ -3502,7 +3475,7 @@ def not_equal(input: _Tensor | _complex | np.generic, other: _Tensor | _complex 
     tensor([False,  True])
     """
 
-def nuclear_norm(input: _Tensor, dim: _int | Sequence[_int] | None = ..., keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def nuclear_norm(input: _Tensor, dim: DimsLike = ..., keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The sum of the singular values of the matrices in two dimensions.
 
     Args:
@@ -3715,7 +3688,7 @@ def prelu(input: _Tensor, weight: _Tensor) -> _Tensor:
     tensor([[-0.5000,  2.0000]])
     """
 
-def prod(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def prod(input: _Tensor, dim: _int | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The product of all elements, or along a dimension.
 
     Args:
@@ -4259,7 +4232,7 @@ def slice_scatter(input: _Tensor, src: _Tensor, dim: _int = 0, start: _int | Non
     tensor([0., 1., 1., 0.])
     """
 
-def slogdet(input: _Tensor, *, out: _Tensor | None = None) -> _return_types.linalg_slogdet:
+def slogdet(input: _Tensor, *, out: _Tensor | None = None) -> _return_types.slogdet:
     """Sign and logarithm of the absolute value of the determinant.
 
     >>> eg.slogdet(-3 * eg.eye(1))
@@ -4384,7 +4357,7 @@ def square(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([1., 4.])
     """
 
-def squeeze(input: _Tensor, dim: _int | Sequence[_int] | None = None, *dims: _int, axis: Any = None) -> _Tensor:
+def squeeze(input: _Tensor, dim: DimsLike = None, *dims: _int, axis: Any = None) -> _Tensor:
     """A view without dimensions of extent 1: all of them, or those named.
 
     >>> eg.squeeze(eg.zeros(2, 1, 3, 1)).shape
@@ -4401,6 +4374,22 @@ def squeeze_copy(input: _Tensor, dim: _int | Sequence[_int] | None = None, *, ou
     tensor([0., 1.])
     """
 
+def sspaddmm(input: _Tensor, mat1: _Tensor, mat2: _Tensor, *, beta: _float = 1, alpha: _float = 1, out: _Tensor | None = None) -> _Tensor:
+    """``beta * input + alpha * (mat1 @ mat2)``, as a sparse tensor.
+
+    Args:
+        input: a sparse matrix (n, m)
+        mat1: a sparse matrix (n, k)
+        mat2: a dense one (k, m)
+        beta, alpha: factors; default 1
+        out: where to write the result
+
+    >>> eye = eg.eye(2).to_sparse()
+    >>> eg.sspaddmm(eye, eye, eg.ones(2, 2)).to_dense()
+    tensor([[2., 1.],
+            [1., 2.]])
+    """
+
 def stack(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Tensors of the same shape along a new dimension.
 
@@ -4409,14 +4398,14 @@ def stack(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor |
             [2, 4]])
     """
 
-def std(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def std(input: _Tensor, dim: DimsLike = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The standard deviation: the square root of :func:`var`, with the same arguments.
 
     >>> eg.std(eg.tensor([1.0, 2.0, 4.0]))
     tensor(1.5275)
     """
 
-def std_mean(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> tuple[_Tensor, _Tensor]:
+def std_mean(input: _Tensor, dim: DimsLike = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> tuple[_Tensor, _Tensor]:
     """Standard deviation and mean in one pass: ``(std, mean)``. Arguments as :func:`var`.
 
     >>> eg.std_mean(eg.tensor([1.0, 2.0, 4.0]))
@@ -4468,7 +4457,7 @@ def subtract(input: _Tensor | _complex | np.generic, other: _Tensor | _complex |
     tensor([3, 3])
     """
 
-def sum(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def sum(input: _Tensor, dim: DimsLike = None, keepdim: _bool = False, *, dtype: DtypeLike = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The sum of all elements, or along dimensions.
 
     Args:
@@ -4733,7 +4722,7 @@ def tril(input: _Tensor, diagonal: _int = 0, *, out: _Tensor | None = None) -> _
             [1., 1., 1.]])
     """
 
-def tril_indices(row: _int, col: _int, offset: _int = 0, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
+def tril_indices(row: _int, col: _int, offset: _int = 0, *, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
     """Row and column numbers of a lower triangle, as a matrix of two rows.
 
     >>> eg.tril_indices(2, 2)
@@ -4750,7 +4739,7 @@ def triu(input: _Tensor, diagonal: _int = 0, *, out: _Tensor | None = None) -> _
             [0., 0., 0.]])
     """
 
-def triu_indices(row: _int, col: _int, offset: _int = 0, *, dtype: _dtype | None = None, device: Device | str | _int | None = None, layout: Layout | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
+def triu_indices(row: _int, col: _int, offset: _int = 0, *, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
     """Row and column numbers of an upper triangle, as a matrix of two rows.
 
     >>> eg.triu_indices(2, 2)
@@ -4927,7 +4916,7 @@ def vander(x: _Tensor, N: _int | None = None, increasing: _bool = False) -> _Ten
             [9, 3, 1]])
     """
 
-def var(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
+def var(input: _Tensor, dim: DimsLike = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> _Tensor:
     """The variance, of all elements or along dimensions.
 
     Args:
@@ -4945,7 +4934,7 @@ def var(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _boo
     tensor(1.5556)
     """
 
-def var_mean(input: _Tensor, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> tuple[_Tensor, _Tensor]:
+def var_mean(input: _Tensor, dim: DimsLike = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> tuple[_Tensor, _Tensor]:
     """Variance and mean in one pass: a tuple ``(var, mean)``. Arguments as :func:`var`.
 
     >>> eg.var_mean(eg.tensor([1.0, 2.0, 4.0]))
@@ -5103,7 +5092,7 @@ def arctan_(input: _Tensor) -> _Tensor:
 def arctanh_(input: _Tensor) -> _Tensor:
     """In-place form of :func:`evergrad.arctanh`: writes the result to this tensor, returns it."""
 
-def as_strided_(input: _Tensor, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None) -> _Tensor:
+def as_strided_(input: _Tensor, size: Ints, stride: Ints, storage_offset: _int | None = None) -> _Tensor:
     """In-place form of ``as_strided``."""
 
 def asin_(input: _Tensor) -> _Tensor:
@@ -5221,7 +5210,7 @@ def rad2deg_(input: _Tensor) -> _Tensor:
 def reciprocal_(input: _Tensor) -> _Tensor:
     """In-place form of :func:`evergrad.reciprocal`: writes the result to this tensor, returns it."""
 
-def resize_as_(input: _Tensor, the_template: _Tensor, *, memory_format: MemoryFormat | None = None) -> _Tensor:
+def resize_as_(input: _Tensor, the_template: _Tensor, *, memory_format: MemoryFormatLike = None) -> _Tensor:
     """The size of another tensor, in place."""
 
 def round_(input: _Tensor, *, decimals: _int = 0) -> _Tensor:

@@ -18,7 +18,7 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
 # The registered functions by name, and the modules that register the others when imported.
-_functions: dict[str, Callable[..., Any]] = {}
+_functions: dict[str, Callable[..., object]] = {}
 _providers: dict[str, str] = {}
 
 

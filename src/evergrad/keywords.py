@@ -11,27 +11,44 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from types import TracebackType
 
 from evergrad.errors import nearest
 
 _UNKNOWN = re.compile(r"(?:_(?!_))?(.*got an unexpected keyword argument '(\w+)')$")
+# Modules whose wrappers hand arguments on as they are.
+_WRAPPERS = frozenset(("evergrad.core.prepared",))
 
 
 def explain_keyword(
-    error: TypeError, function: Callable[..., Any], others: Iterable[str] = ()
+    error: TypeError, function: Callable[..., object], others: Iterable[str] = ()
 ) -> None:
     """Add the nearest keyword to the error of a call of ``function`` by the present frame.
 
     ``others`` are keywords that the caller takes itself. Errors from within the function stay.
     """
-    traceback = error.__traceback__
     found = _UNKNOWN.match(str(error))
-    if found is None or (traceback is not None and traceback.tb_next is not None):
+    if found is None or not _is_of_call(error.__traceback__):
         return
     said, keyword = found.groups()
     near = nearest(keyword, [*inspect.signature(function).parameters, *others], cutoff=0.6)
     error.args = (said if near is None else f"{said}; did you mean {near!r}?",)
+
+
+def unknown_keyword(name: str, keyword: str, known: Iterable[str]) -> TypeError:
+    """The error of a function that takes keywords of any name, and does not know this one."""
+    near = nearest(keyword, known, cutoff=0.6)
+    said = f"{name}() got an unexpected keyword argument {keyword!r}"
+    return TypeError(said if near is None else f"{said}; did you mean {near!r}?")
+
+
+def _is_of_call(traceback: TracebackType | None) -> bool:
+    """Whether a function that the first frame has called, or its wrappers, raised an error."""
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+        if traceback.tb_frame.f_globals.get("__name__") not in _WRAPPERS:
+            return False
+    return True
 
 
 def suggest_keywords(*classes: type) -> None:
@@ -43,7 +60,7 @@ def suggest_keywords(*classes: type) -> None:
 
 def _suggesting(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
-    def constructor(self: Any, *args: Any, **kwargs: Any) -> None:
+    def constructor(self: object, *args: object, **kwargs: object) -> None:
         try:
             init(self, *args, **kwargs)
         except TypeError as error:

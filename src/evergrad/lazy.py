@@ -12,12 +12,15 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import _bootstrap, import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.errors import UnknownNameError
 
+if TYPE_CHECKING:
+    from types import ModuleType
 
-def lazy_names(package: str, homes: dict[str, tuple[str, ...]]) -> Callable[[str], Any]:
+
+def lazy_names(package: str, homes: dict[str, tuple[str, ...]]) -> Callable[[str], object]:
     """A module's ``__getattr__`` that imports each name from the submodule it is listed under."""
     home = {name: module for module, names in homes.items() for name in names}
 
@@ -29,10 +32,10 @@ def lazy_names(package: str, homes: dict[str, tuple[str, ...]]) -> Callable[[str
     return find
 
 
-def lazy_modules(package: str, *names: str) -> Callable[[str], Any]:
+def lazy_modules(package: str, *names: str) -> Callable[[str], ModuleType]:
     """A package's ``__getattr__`` that imports these submodules at their first use."""
 
-    def find(name: str) -> Any:
+    def find(name: str) -> ModuleType:
         if name in names:
             return import_module(f"{package}.{name}")
         raise unknown_name(package, name, names)
@@ -40,7 +43,7 @@ def lazy_modules(package: str, *names: str) -> Callable[[str], Any]:
     return find
 
 
-def known_names(module: str) -> Callable[[str], Any]:
+def known_names(module: str) -> Callable[[str], object]:
     """The ``__getattr__`` of a module without lazy names: suggests the nearest name."""
 
     def find(name: str) -> Any:

@@ -8,7 +8,7 @@ where there is none, as for the mean).
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
@@ -16,6 +16,9 @@ from evergrad.core.memory_format import strided
 from evergrad.core.tensor import Tensor
 from evergrad.linalg import vector_norm
 from evergrad.ops.surface.public import FUNCTIONS as _F
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DimsLike
 
 __all__ = [
     "amax", "amin", "argmax", "argmin", "cumprod", "cumsum", "log_softmax", "logaddexp",
@@ -28,7 +31,7 @@ Dims = int | tuple[int, ...] | list[int] | None
 # -- masks ---------------------------------------------------------------------------------------
 
 
-def _all_dims(dim: Any, ndim: int) -> tuple[int, ...]:
+def _all_dims(dim: DimsLike, ndim: int) -> tuple[int, ...]:
     """The dimensions to reduce, sorted; all of them for ``None`` and ``()``."""
     if dim is None or dim == ():
         return tuple(range(ndim))
@@ -54,7 +57,7 @@ def _full_mask(input: Tensor, mask: Tensor) -> Tensor:
     return _F["broadcast_to"](mask, tuple(input.shape)).bool()  # type: ignore[no-any-return]
 
 
-def _lowest(input: Tensor) -> Any:
+def _lowest(input: Tensor) -> float:
     if input.dtype.is_floating_point:
         return -math.inf
     if input.dtype.is_complex or input.dtype is dtypes.bool_:
@@ -62,7 +65,7 @@ def _lowest(input: Tensor) -> Any:
     return dtypes.iinfo(input.dtype).min
 
 
-def _highest(input: Tensor) -> Any:
+def _highest(input: Tensor) -> float:
     if input.dtype.is_floating_point:
         return math.inf
     if input.dtype.is_complex or input.dtype is dtypes.bool_:

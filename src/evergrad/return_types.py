@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from typing import Any
 
 
-def _show(self: Any) -> str:
+def _show(self: object) -> str:
     lines = ",\n".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
     return f"evergrad.return_types.{type(self).__name__}(\n{lines})"
 
 
-def _result(name: str, fields: str) -> Any:
+def _result(name: str, fields: str) -> object:
     kind = namedtuple(name, fields, module=__name__)  # type: ignore[misc]
     kind.__repr__ = _show  # type: ignore[method-assign]
     return kind

@@ -59,6 +59,13 @@ def test_options_of_the_peers_need_the_peers(run: Run) -> None:
     assert "'--workloads' is for the peers" in result.stderr
 
 
+@pytest.mark.parametrize("size", ["tiny", "small"])
+def test_a_size_that_is_written_as_for_training_is_told_how(run: Run, size: str) -> None:
+    result = run("bench", f"--{size}")
+    assert result.exit_code == 2
+    assert f"write --size {size}" in result.stderr
+
+
 def test_peers_run_from_the_checkout(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[Any] = []
 

@@ -79,6 +79,9 @@ def test_commands(service: Service, tmp_path: Path, capsys: pytest.CaptureFixtur
         kept = talk(service, wrong)
         assert "error: " in capsys.readouterr().out
         assert (kept.temperature, kept.top_k, kept.length) == (0.7, None, 20)
+    for wrong, told in (("/temp hot", "a number, not 'hot'"), ("/seed 1.5", "a whole number, not")):
+        talk(service, wrong)
+        assert told in capsys.readouterr().out
     talk(service, "/nothing", "/help")
     assert "there is no command /nothing" in capsys.readouterr().out
 
@@ -101,6 +104,21 @@ def test_an_interrupt_stops_the_answer_and_not_the_program(
     assert 0 < len(found.messages[1]["content"]) < 20
     assert "(stopped)" in capsys.readouterr().out
     assert service.engine.is_idle and service.engine.table.used == 0
+
+
+def test_answers_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A model may have been trained to write escape sequences; the conversation keeps them."""
+    import evergrad as eg
+
+    eg.manual_seed(0)
+    tokenizer = ChatTokenizer(CharTokenizer("\x1b\x07\x9b\r\x00\x7fa\n\t"))
+    config = GPTConfig(vocabulary=len(tokenizer), context=64, layers=1, heads=2, width=16)
+    hostile = Service(GPT(config).eval(), tokenizer, "hostile", EngineConfig(sequences=1))
+    found = talk(hostile, "a", length=50, temperature=5.0)
+    shown = capsys.readouterr().out
+    control = set("\x1b\x07\x9b\r\x00\x7f")
+    assert control & set(found.messages[1]["content"])
+    assert "\ufffd" in shown and not control & set(shown)
 
 
 def test_a_long_conversation_is_shortened(service: Service) -> None:

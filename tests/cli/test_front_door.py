@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -98,7 +97,13 @@ def test_existing_runs_are_listed_for_a_missing_one(run: Run) -> None:
         (("sample", "runs/nope", "--output", "no/x.png"), "there is no folder no"),
         (("train", "--output", "own_data.py"), "is a file"),
         (("train", "--output", "own_data.py/run"), "is a file"),
-        (("train", "--output", "/proc/run"), "cannot be"),
+        # A virtual file system takes no files, whatever its permissions say.
+        (("train", "--output", "/proc/run"), "/proc is not writable"),
+        (("demo", "--output", "/proc/run"), "/proc is not writable"),
+        (("demo", "--output", "own_data.py/x"), "is a file"),
+        (("memory", "--html", "/proc/x.html"), "/proc is not writable"),
+        (("explain", "--json", "/proc/x.json"), "/proc is not writable"),
+        (("sample", "runs/nope", "--output", "/proc/x.png"), "/proc is not writable"),
     ],
 )
 def test_bad_outputs_are_told_before_work(
@@ -111,9 +116,16 @@ def test_bad_outputs_are_told_before_work(
     monkeypatch.setattr("evergrad.cli.memory.plan_training", work)
     monkeypatch.setattr("evergrad.cli.explain.explanations", work)
     monkeypatch.setattr("evergrad.train.loop.Trainer.__init__", work)
-    monkeypatch.setattr(os, "access", lambda path, mode: not str(path).startswith("/proc"))
+    monkeypatch.setattr("evergrad.cli.demo.Demo.run", work)
     result = run(*words)
     assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
+@pytest.mark.parametrize("command", ["serve", "chat"])
+@pytest.mark.parametrize("port", ["-1", "65536"])
+def test_a_port_is_checked_before_work(run: Run, command: str, port: str) -> None:
+    result = run(command, "runs/nope", "--port", port)
+    assert result.exit_code == 2 and "0<=x<=65535" in result.output
 
 
 # -- help ---------------------------------------------------------------------------------------

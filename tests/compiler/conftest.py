@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import evergrad as eg
-from evergrad.compiler.cache import program_cache
+from evergrad.compiler import program_cache
 
 
 @pytest.fixture

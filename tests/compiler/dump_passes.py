@@ -17,7 +17,7 @@ import evergrad as eg
 from evergrad import nn
 from evergrad.compiler.api import Compiled
 from evergrad.compiler.passes.dump import dump
-from evergrad.compiler.passes.pipeline import Target, optimize
+from evergrad.compiler.passes.pipeline import Target, Written, optimize
 from evergrad.core.rng.default_generator import using_generator
 from evergrad.core.trace import Graph
 from evergrad.nn import functional as F
@@ -104,7 +104,8 @@ def dump_of(name: str) -> str:
     with using_generator(eg.Generator(algorithm=algorithm)):
         step, batch = MODELS[name]()
         captured = Compiled(step).compiled_for(batch, {})[0].captured
-        optimize(captured.graph, Target.STEP, observe)
+        written = Written(captured.result_count, len(captured.written))
+        optimize(captured.graph, Target.STEP, observe, written)
     return "\n".join(parts)
 
 

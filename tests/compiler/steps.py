@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 import evergrad as eg
 from evergrad.core.tree import tree_leaves
+
+
+@contextmanager
+def num_threads(number: int) -> Iterator[None]:
+    before = eg.get_num_threads()
+    eg.set_num_threads(number)
+    try:
+        yield
+    finally:
+        eg.set_num_threads(before)
 
 
 def arrays(value: Any) -> list[Any]:
@@ -91,10 +102,8 @@ def programs_of(compiled: Any) -> list[Any]:
 
 def lowered_programs_of(compiled: Any) -> list[Any]:
     """Programs that can tell what they were made of, also where others came from the disk."""
-    for variants in compiled.variants.values():
-        for variant in variants:
-            variant.lower()
-    return programs_of(compiled)
+    variants = [v for held in compiled.variants.values() for v in held]
+    return [variant.lowered().program for variant in variants]
 
 
 def randn(*shape: int, seed: int = 0) -> Any:

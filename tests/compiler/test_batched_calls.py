@@ -12,7 +12,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import nn
-from evergrad.compiler.runtime import batched_calls
+from evergrad.compiler.calls import batched_calls
 from evergrad.memory.ledger import LEDGER
 
 from .steps import arrays

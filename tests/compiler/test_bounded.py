@@ -173,7 +173,7 @@ def test_derivatives_of_all_shapes_share_an_arena() -> None:
         sizes.append(compiled.arena.for_derivatives.nbytes)
         vjp = next(reversed(list(compiled.programs))).captured.derivative.vjp
         needs.append(next(reversed(list(vjp.programs))).program.plan.peak)
-        assert vjp.lock is compiled.arena.for_derivatives.lock is not compiled.lock
+        assert vjp.step_lock is compiled.arena.for_derivatives.lock is not compiled.step_lock
     assert sizes == [max(needs)] * 5 and needs[0] > needs[1] > 0
 
 
@@ -265,7 +265,7 @@ def test_trim_drops_programs_of_derivatives() -> None:
 def test_trim_leaves_a_function_alone_that_runs_in_another_thread() -> None:
     compiled = eg.compile(rolled)
     compiled(rows(3))
-    with compiled.lock:
+    with compiled.step_lock:
         trimmer = threading.Thread(target=memory.trim)
         trimmer.start()
         trimmer.join(30)

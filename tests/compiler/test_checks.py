@@ -3,6 +3,7 @@ written; whole programs of what had to read values before."""
 
 from __future__ import annotations
 
+import queue
 from typing import Any
 
 import numpy as np
@@ -142,7 +143,7 @@ def test_a_training_step_whose_check_fails_leaves_parameters_and_state() -> None
     before = state()
     error = outcome(step, (x, t.clone().fill_(11)))
     assert isinstance(error, IndexError)
-    assert str(error) == "Target 11 is out of bounds."
+    assert str(error).startswith("Target 11 is out of bounds. The input has 5 classes, 0 to 4; ")
     assert state() == before
     step(x, t)
     assert state() != before
@@ -190,3 +191,59 @@ def test_equal_checks_are_one() -> None:
     compiled(x)
     *_, optimized = str(compiled.explain(x)).split("graph(")
     assert optimized.count("= check(") == 1  # that x is a number; the scale is a constant
+
+
+def _add_to(count: Any, x: Any) -> None:
+    count.add_(1)
+
+
+def _write_a_part(count: Any, x: Any) -> None:
+    count[1:] = x.sum()
+
+
+def _write_a_view(count: Any, x: Any) -> None:
+    count.view(3, 1).mul_(2)
+
+
+def _replace(count: Any, x: Any) -> None:
+    count.data = count * 2
+
+
+def _write_twice(count: Any, x: Any) -> None:
+    count.add_(1)
+    count.mul_(x.mean())
+
+
+def _differentiate(count: Any, x: Any) -> None:
+    weight = count.detach().requires_grad_()
+    (weight * x[:3]).sum().backward()
+    count.add_(weight.grad)
+
+
+@pytest.mark.parametrize(
+    "write", [_add_to, _write_a_part, _write_a_view, _replace, _write_twice, _differentiate]
+)
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.filterwarnings("ignore:.*is not one compiled program:RuntimeWarning")
+def test_a_segment_that_fails_leaves_no_symbolic_value(write: Any, reads: bool) -> None:
+    """Python runs the step, whose recorded operations fail when they are computed."""
+    count, calls = eg.ones(3), queue.SimpleQueue[int]()
+
+    def step(x: Any) -> Any:
+        calls.put(1)
+        write(count, x)
+        density = D.Normal(0.0, x).log_prob(x)
+        return density.numpy() if reads else density
+
+    compiled = eg.compile(step)
+    good, bad = eg.full((4,), 2.0), eg.full((4,), -1.0)
+    for _ in range(3):
+        before, version = count.tolist(), count._version
+        with pytest.raises(ValueError, match="scale"):
+            compiled(bad)
+        assert count.tolist() == before and count._version >= version
+        assert count.grad is None
+        expected = count.clone()
+        write(expected, good)
+        compiled(good)
+        assert count.tolist() == expected.tolist()

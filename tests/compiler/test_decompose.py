@@ -88,3 +88,23 @@ def test_clipping_runs_natively() -> None:
     step(eg.randn(3, 4))
     programs = [variant.program for variant in step.programs]
     assert programs and not any(program.has_calls for program in programs)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((8, 8), (4, 1, 3, 5, 8, 8)), ((2, 3, 1, 4, 5, 6), (3, 2, 1, 6, 7)),
+     ((2, 3, 2, 4, 5, 6), (6, 3)), ((2, 1, 2, 1, 3, 4), (1, 2, 1, 2, 1, 4, 2))],
+    ids=str,
+)  # fmt: skip
+def test_products_of_many_batches(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    x, y = (eg.tensor(rng.standard_normal(n), requires_grad=True) for n in (a, b))
+
+    def step(x: Any, y: Any) -> Any:
+        z = x @ y
+        return z, *eg.autograd.grad((z * z).sum(), [x, y])
+
+    compiled = eg.compile(step)
+    for found, wanted in zip(compiled(x, y), step(x, y), strict=True):
+        np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), rtol=1e-9)
+    assert "NumPy calls (" not in str(compiled.explain(x, y))

@@ -124,3 +124,57 @@ def test_sums_by_index_do_not_depend_on_threads() -> None:
         eg.set_num_threads(before)
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
+
+
+BY_STRIDES: dict[str, Callable[[Any], Any]] = {
+    "samples and pixels": lambda x: x.transpose(0, 1).reshape(6, -1) * 2,
+    "pixels and channels": lambda x: x.permute(0, 2, 1).reshape(-1, 6).sum(0),
+    "flattened": lambda x: x.permute(0, 2, 1).flatten() + 1,
+    "split": lambda x: x.transpose(0, 1).reshape(6, 40, 5).mean(1),
+    "view": lambda x: x.permute(0, 2, 1).view(-1, 6).exp(),
+    "written": lambda x: x.clone().transpose(0, 1).reshape(6, -1).mul_(3),
+    "twice": lambda x: x.permute(0, 2, 1).reshape(-1, 6).T.reshape(3, -1).cumsum(0),
+}
+
+
+@pytest.mark.parametrize("name", BY_STRIDES)
+def test_reshapes_that_are_views_by_the_strides_of_an_argument(name: str) -> None:
+    """Programs take contiguous arguments, in which the reshape has no view."""
+    program = BY_STRIDES[name]
+    grad = eg.func.grad(lambda x: program(x).cos().sum())
+    x = eg.randn(4, 50, 6).permute(0, 2, 1)
+    for given in (x, x.detach().requires_grad_()):
+        step = lambda x: (program(x), grad(x))
+        compiled = eg.compile(program)
+        for _ in range(2):
+            np.testing.assert_allclose(
+                compiled(given).detach().numpy(), program(given).detach().numpy(), rtol=1e-5
+            )
+        found = eg.compile(step)(given)
+        for mine, true in zip(found, step(given), strict=True):
+            np.testing.assert_allclose(
+                mine.detach().numpy(), true.detach().numpy(), rtol=1e-4, atol=1e-5
+            )
+
+
+@pytest.mark.parametrize("dims", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
+@pytest.mark.parametrize("size", [(6, 5, 7), (2, 40, 9)])
+def test_products_over_dimensions(size: tuple[int, ...], dims: tuple[int, ...]) -> None:
+    x = eg.tensor(np.random.default_rng(0).uniform(0.8, 1.2, size))
+
+    def step(x: Any) -> Any:
+        for dim in reversed(dims):
+            x = x.prod(dim)
+        return x
+
+    compiled = eg.compile(step)
+    np.testing.assert_allclose(compiled(x).numpy(), x.numpy().prod(dims), rtol=1e-12)
+    assert "NumPy calls (" not in str(compiled.explain(x))
+
+
+def test_integers_between_bounds() -> None:
+    x = eg.tensor(np.arange(-50, 50))
+    compiled = eg.compile(lambda x: (x.clamp(-3, 9), x.to(eg.int8).clamp(-3, 9)))
+    for found in compiled(x):
+        np.testing.assert_array_equal(found.numpy(), x.numpy().clip(-3, 9))
+    assert "NumPy calls (" not in str(compiled.explain(x))

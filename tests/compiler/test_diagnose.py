@@ -395,13 +395,36 @@ def read_outside(x: Any) -> Any:
     return x * OUTSIDE * float(OUTSIDE.sum())
 
 
+def format_outside(x: Any) -> Any:
+    return x * float(f"{float(OUTSIDE.sum()):.3f}")
+
+
 def branch_on_number(x: Any, scale: float) -> Any:
     return x if scale > 0.5 else x * scale
 
 
 @pytest.mark.parametrize(
     "function",
-    [branch, take_item, to_numpy, count_by_data, select_by_data, read_outside],
+    [branch, take_item, count_by_data, select_by_data],
+    ids=lambda function: function.__name__,
+)
+def test_paths_that_values_decide_are_right_and_say_where(function: Any) -> None:
+    line = f"{__file__}:{function.__code__.co_firstlineno + 1}"
+    with pytest.raises(TraceError) as caught:
+        eg.compile(function, fullgraph=True)(eg.ones(3))
+    assert line in str(caught.value)
+    compiled = eg.compile(function)
+    for factor in (1.0, 2.0, -2.0, 1.0):
+        x = eg.ones(3) * factor
+        assert_alike(compiled(x), function(x))
+        assert compiled.last_call.kind == "whole"
+        assert all(line in read for read in compiled.last_call.breaks)
+    assert compiled.last_call.breaks
+
+
+@pytest.mark.parametrize(
+    "function",
+    [to_numpy, format_outside],
     ids=lambda function: function.__name__,
 )
 def test_python_that_reads_values_is_right_and_says_where(function: Any) -> None:
@@ -417,6 +440,17 @@ def test_python_that_reads_values_is_right_and_says_where(function: Any) -> None
         x = eg.ones(3) * factor
         assert_alike(compiled(x), function(x))
         assert line in compiled.last_call.reason
+
+
+def test_a_float_of_an_outside_tensor_is_a_number_of_the_program() -> None:
+    compiled = eg.compile(read_outside, fullgraph=True)
+    for factor in (1.0, 2.0, -2.0, 0.5):
+        x = eg.ones(3) * factor
+        assert_alike(compiled(x), read_outside(x))
+        assert compiled.last_call.kind == "whole"
+        OUTSIDE.mul_(factor)
+    assert len(programs_of(compiled)) == 1
+    OUTSIDE.fill_(1.0)
 
 
 def test_a_test_of_a_number_is_guarded_on() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from evergrad import config
-from evergrad.compiler.cache import program_cache
+from evergrad.compiler import program_cache
 from evergrad.compiler.native import disk_cache, jit
 
 TEXT = "define i64 @answer() {\n  ret i64 42\n}\n"
@@ -334,6 +334,35 @@ def test_a_damaged_key_is_made_again(folder: Path, spoil: Any) -> None:
     assert disk_cache.read(folder / "a", b"kind") == b"new"
     key = folder.with_name("kernels.key")
     assert mode(key) == 0o600 and not key.is_symlink()
+
+
+@pytest.mark.parametrize("first", ["missing", "short", "readable by others"])
+def test_a_key_that_another_has_just_made_is_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """One process finds no key, or a damaged one; before it goes on, another makes the key and
+    writes a file."""
+    disk_cache.write(folder / "before", b"kind", b"content")
+    key = folder.with_name("kernels.key")
+    if first == "missing":
+        key.unlink()
+    elif first == "short":
+        key.write_bytes(b"short")
+    else:
+        key.chmod(0o644)
+    read_key = disk_cache._read_key
+
+    def read_and_be_overtaken(place: Path) -> bytes:
+        monkeypatch.setattr(disk_cache, "_read_key", read_key)
+        try:
+            return read_key(place)
+        finally:
+            disk_cache.write(folder / "other", b"kind", b"of another")
+
+    monkeypatch.setattr(disk_cache, "_read_key", read_and_be_overtaken)
+    disk_cache.write(folder / "own", b"kind", b"own")
+    assert disk_cache.read(folder / "other", b"kind") == b"of another"
+    assert disk_cache.read(folder / "own", b"kind") == b"own"
 
 
 def test_processes_agree_on_one_key(folder: Path) -> None:

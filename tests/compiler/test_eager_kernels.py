@@ -17,6 +17,8 @@ import pytest
 import evergrad as eg
 from evergrad import config
 from evergrad.autograd import grad
+from evergrad.core import dtypes
+from evergrad.core.eager.elementwise import any_extent_loop
 from evergrad.core.eager.fusion import (
     _COMPOSITES,
     EagerComposite,
@@ -25,6 +27,7 @@ from evergrad.core.eager.fusion import (
 )
 from evergrad.core.eager.kernels import _kernels
 from evergrad.core.op import TABLE, clear_specializations
+from evergrad.core.shapes import tensor_type
 from evergrad.memory.ledger import LEDGER
 from evergrad.nn import functional as F
 from evergrad.ops.composite.norms import _layer_normed
@@ -227,7 +230,7 @@ def test_transforms_see_the_ops(name: str) -> None:
 def test_a_call_is_one_node() -> None:
     x = eg.randn(4, 6, requires_grad=True)
     node = F.layer_norm(x, (6,)).grad_fn
-    assert node.name() == "LayerNormedBackward0"
+    assert node.name() == "NativeLayerNormBackward0"
     assert [parent for parent, _ in node.next_functions] == [grad_node(x)]
 
 
@@ -246,7 +249,8 @@ def test_a_trace_has_the_ordinary_ops() -> None:
 
 def test_only_large_calls_get_a_kernel() -> None:
     with eager_kernels():
-        assert not _layer_normed.is_profitable((eg.randn(4, 6), None, None))
+        assert not _layer_normed.is_profitable((eg.randn(2, 6), None, None))
+        assert _layer_normed.is_profitable((eg.randn(4, 6), None, None))
         assert _layer_normed.is_profitable((eg.randn(100, 64), None, None))
         assert not _layer_normed.is_profitable((eg.randn(100, 64).to(eg.complex64), None, None))
     with eager_kernels(enabled=False):
@@ -497,3 +501,12 @@ def test_rows_have_kernels_too() -> None:
     assert [name for name, *_ in _kernels] == ["conv"]
     F.conv3d(eg.ones(1, 1, 4, 4, 4), eg.ones(1, 1, 3, 3, 3))
     assert all(_kernels.values())  # three dimensions as two
+
+
+def test_a_loop_for_any_extent_takes_empty_arrays() -> None:
+    op, kind = TABLE["mul"], tensor_type((2, 3), dtypes.float32)
+    run = any_extent_loop(op, {}, (kind, kind), kind, np.multiply)
+    empty = np.empty((0, 3), np.float32)
+    assert run(empty, empty).shape == (0, 3)
+    full = np.full((400, 3), 2, np.float32)
+    np.testing.assert_array_equal(run(full, full), full * full)

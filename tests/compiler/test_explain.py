@@ -151,7 +151,7 @@ def test_calls_are_named_with_their_line(explanation: Explanation) -> None:
 
 def test_products_and_loops_have_rates() -> None:
     a, b = randn(96, 64), randn(64, 80)
-    step = eg.compile(lambda x: (x @ b) * 2.0 + 1.0)
+    step = eg.compile(lambda x: (x @ b).T * 2.0 + 1.0)
     product, loop = step.explain(a).data["nodes"]
     assert product["flops"] == 2 * 96 * 64 * 80
     rate = product["gflops_per_second"]

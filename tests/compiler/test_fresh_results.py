@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad.compiler.runtime.call_path import NOT_HANDLED
+from evergrad.compiler.calls.call_path import NOT_HANDLED
 from evergrad.core.state import STATE
 from evergrad.memory.ledger import DATA, GRADIENT, LEDGER
 
@@ -242,7 +242,7 @@ def test_threads_that_share_a_step() -> None:
 def test_a_call_waits_for_the_lock_of_its_step() -> None:
     counting, found = Counting(), []
     thread = threading.Thread(target=lambda: found.append(counting.step(eg.ones(3)).item()))
-    with counting.step.lock:
+    with counting.step.step_lock:
         thread.start()
         time.sleep(0.05)
         assert not found and counting.total.tolist() == [5.0] * 3
@@ -257,7 +257,7 @@ def test_a_forked_child_does_not_wait_for_threads_that_are_gone() -> None:
     taken, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with counting.step.lock:
+        with counting.step.step_lock:
             taken.set()
             done.wait(30)
 

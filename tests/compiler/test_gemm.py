@@ -484,7 +484,12 @@ def test_what_is_foreseen_is_what_multiplies() -> None:
     compiled = eg.compile(step)
     compiled(eg.rand(64, 96), eg.rand(96, 80), eg.rand(4, 4))
     (variant,) = next(iter(compiled.variants.values()))
-    labels = {i.kernel.name: i.label for i in variant.program.instructions}
-    used = {name for name, label in labels.items() if label.startswith("matmul 64")}
+    kernels = [
+        kernel
+        for i in variant.program.instructions
+        if i.label.startswith("matmul 64")
+        for kernel in (i.kernel, *i.kernel.calls.values())
+    ]
+    used = {k.name for k in kernels if k.name.rpartition("_")[0] == "gemm"}
     assert {kernel.name for kernel in select.precompiled(variant.captured.graph)} == used
     assert len(used) == 2

@@ -1,4 +1,5 @@
-"""Products whose rows loops take over: the same numbers as without, in less memory."""
+"""Products with epilogues on tiles, and products whose rows loops read: the same numbers as
+without, in less memory."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def labels(compiled: Any) -> list[str]:
 
 
 def joined(compiled: Any) -> int:
-    """How many products have loops that take their rows over."""
+    """How many products have an epilogue, or a loop that reads their rows."""
     return sum(" then " in label for label in labels(compiled))
 
 
@@ -48,12 +49,12 @@ def bytes_of(results: Any) -> list[bytes]:
 def both(
     monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], given: list[Any], expected: int
 ) -> tuple[Any, Any]:
-    """The results with loops that take rows over, of which there are so many, and without."""
+    """The results with products that have epilogues, of which there are so many, and without."""
     compiled = eg.compile(function)
     found = compiled(*given)
     assert joined(compiled) == expected, labels(compiled)
     with monkeypatch.context() as patch:
-        patch.setattr(select, "_WORTH_FUSING", 1 << 60)
+        patch.setattr(select, "_first_reader", lambda *given: None)
         apart = eg.compile(function)
         alone = apart(*given)
         assert joined(apart) == 0
@@ -80,6 +81,25 @@ FORMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
         lambda a, b: (((a @ b).reshape(64, 10, 150) + (a @ b).view(64, 10, 150)).exp(),),
         ((640, 30), (30, 150)),
     ),
+    "a result": (lambda a, b: (a @ b, (a @ b).exp()), ((700, 40), (40, 130))),
+    "read by another product": (
+        lambda a, b: ((a @ b).exp(), (a @ b) @ b.T), ((700, 40), (40, 130)),
+    ),
+    "rows that do not stay in cache": (lambda a, b: ((a @ b).exp(),), ((70, 9), (9, 34000))),
+    "few rows": (lambda a, b: ((a @ b).exp(),), ((100, 40), (40, 1300))),
+    "small": (lambda a, b: ((a @ b).exp(),), ((30, 40), (40, 50))),
+    "a batch": (lambda a, b: ((a @ b).exp(),), ((4, 600, 40), (4, 40, 130))),
+    "a batch of small ones": (lambda a, b: ((a @ b).exp(),), ((9, 6, 40), (9, 40, 13))),
+    "numbers for each row of a batch": (
+        lambda a, b, c: ((a @ b) * c[:, :, None] + c.sum(),),
+        ((9, 6, 40), (9, 40, 13), (9, 6)),
+    ),
+    "a matrix for all of a batch": (
+        lambda a, b, c: ((a @ b) * c - 3,), ((9, 6, 40), (9, 40, 13), (6, 13)),
+    ),
+    "an update that reads what it is written to": (
+        lambda x, w, b: ((x @ w) + b, ((x @ w) + b).relu()), ((20, 40), (40, 50), (50,)),
+    ),
 }  # fmt: skip
 
 
@@ -96,18 +116,14 @@ def test_the_same_to_the_bit(form: str, dtype: Any, monkeypatch: pytest.MonkeyPa
 
 
 APART: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
-    "a result": (lambda a, b: (a @ b, (a @ b).exp()), ((700, 40), (40, 130))),
-    "read by another product": (
-        lambda a, b: ((a @ b).exp(), (a @ b) @ b.T), ((700, 40), (40, 130)),
-    ),
     "read transposed": (
         lambda a, b, c: ((a @ b).T + c,), ((700, 40), (40, 130), (130, 700)),
     ),
     "part of it is read": (lambda a, b: ((a @ b)[:, ::2].exp(),), ((1400, 40), (40, 130))),
-    "rows that do not stay in cache": (lambda a, b: ((a @ b).exp(),), ((70, 9), (9, 34000))),
-    "few rows": (lambda a, b: ((a @ b).exp(),), ((100, 40), (40, 1300))),
-    "small": (lambda a, b: ((a @ b).exp(),), ((600, 40), (40, 50))),
-    "a batch": (lambda a, b: ((a @ b).exp(),), ((4, 600, 40), (4, 40, 130))),
+    "beside its transpose": (lambda a, b: ((a @ b) + (a @ b).T,), ((70, 40), (40, 70))),
+    "columns of an operand that are apart": (
+        lambda a, b, c: ((a @ b) + c[:, ::2],), ((70, 40), (40, 60), (70, 120)),
+    ),
 }  # fmt: skip
 
 
@@ -158,7 +174,7 @@ def test_updates_and_sums_of_columns(
     found = {}
     for way in ("joined", "apart", "eager"):
         if way == "apart":
-            monkeypatch.setattr(select, "_WORTH_FUSING", 1 << 60)
+            monkeypatch.setattr(select, "_first_reader", lambda *given: None)
         step, parameters = layer(optimizer, **options)
         run = step if way == "eager" else eg.compile(step)
         losses = [run() for _ in range(3)]
@@ -174,8 +190,9 @@ def test_updates_and_sums_of_columns(
 
 def test_the_whole_product_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
-    for least in (select._WORTH_FUSING, 1 << 60):
-        monkeypatch.setattr(select, "_WORTH_FUSING", least)
+    for is_apart in (False, True):
+        if is_apart:
+            monkeypatch.setattr(select, "_first_reader", lambda *given: None)
         step, _ = layer("SGD", lr=0.1)
         buffers = eg.compile(step).plan().buffers
         found.append("matmul float32[600,130]" in {buffer.label for buffer in buffers})

@@ -11,6 +11,8 @@ from tests.compiler.test_indexed import calls_of
 
 import evergrad as eg
 
+from .steps import num_threads
+
 DTYPES = ["int64", "int32", "int16", "int8", "uint8"]
 SHAPES = [
     ((1, 1), (1, 1)), ((3, 5), (5, 7)), ((17, 33), (33, 65)), ((20, 9), (9, 130)), ((5, 4), (4, 1)),
@@ -44,8 +46,9 @@ def test_strides_threads_and_linear(dtype: str) -> None:
 
     found = []
     for threads in (1, 2):
-        compiled = eg.compile(products, threads=threads)
-        found.append([x.numpy() for x in compiled(a, b)])
+        compiled = eg.compile(products)
+        with num_threads(threads):
+            found.append([x.numpy() for x in compiled(a, b)])
         assert calls_of(compiled) == []
     for one, other, expected in zip(*found, products(a, b), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -16,7 +16,7 @@ import pytest
 import evergrad as eg
 from evergrad import memory
 from evergrad.compiler import api
-from evergrad.compiler.api import PythonCall
+from evergrad.compiler.api import Compiled, PythonCall
 from evergrad.compiler.runtime.thread_pool import Run
 from evergrad.core.eager.fusion import eager_kernels, specializations_kept
 from evergrad.core.eager.kernels import _kernels
@@ -220,18 +220,18 @@ def test_an_argument_resized_before_it_is_traced_makes_no_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else the program for the new type would serve later calls with the former one."""
-    x, on_session, attacks = eg.full((8,), 3.0), PythonCall.on_session, []
+    x, run_observed, attacks = eg.full((8,), 3.0), Compiled.run_observed, []
 
     def attacked(self: Any, *args: Any) -> Any:
         if not attacks:
             attacks.append(x.resize_(2))
-        return on_session(self, *args)
+        return run_observed(self, *args)
 
-    monkeypatch.setattr(PythonCall, "on_session", attacked)
+    monkeypatch.setattr(Compiled, "run_observed", attacked)
     step = eg.compile(lambda x: x.sum())
-    with pytest.warns(RuntimeWarning, match="given another type during the call"):
+    with pytest.warns(RuntimeWarning, match="a tensor was resized"):
         assert step(x).item() == 6
-    assert step.last_call.kind == "traced" and not step.variants
+    assert step.last_call.kind == "segments" and not step.variants
     assert step(eg.full((8,), 3.0)).item() == 24
     assert step(eg.full((2,), 3.0)).item() == 6
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from evergrad.compiler.frontend.identity_guards import identity_guard
-from evergrad.compiler.frontend.slot_guards import SlotGuards
+from evergrad.compiler.frontend.guards.identity_guards import identity_guard
+from evergrad.compiler.frontend.guards.slot_guards import SlotGuards
 
 
 class Record:
@@ -117,5 +117,5 @@ def test_a_dictionary_that_grows_meanwhile(monkeypatch: pytest.MonkeyPatch) -> N
         watched["c"] = object()
         return now is then
 
-    monkeypatch.setattr("evergrad.compiler.frontend.identity_guards.is_", grow)
+    monkeypatch.setattr("evergrad.compiler.frontend.guards.identity_guards.is_", grow)
     assert not holds()

@@ -13,7 +13,7 @@ from evergrad.core.eager.fusion import eager_kernels
 
 pytestmark = pytest.mark.skipif(not jit.can_jit(), reason="the system lets no process make code")
 
-_SHAPES = [(7,), (1, 1), (130, 3), (5, 200), (3, 9, 65), (2, 40, 128), (4000, 2)]
+_SHAPES = [(7,), (1, 1), (130, 3), (5, 200), (3, 9, 65), (2, 40, 128), (4000, 2), (1001,), (9, 17)]
 
 
 def _numbers(shape: tuple[int, ...], dtype: str) -> Any:
@@ -48,6 +48,21 @@ def test_not_a_number_is_the_extreme(name: str) -> None:
     x = eg.tensor(rows)
     found = eg.compile(lambda x: getattr(eg, name)(x, dim=1))(x).numpy()
     np.testing.assert_array_equal(found, getattr(np, name)(x.numpy(), 1))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_extremes_wherever_they_are(name: str, dim: int) -> None:
+    """Equal extremes, NaNs and infinities in all lanes of a register and behind the last whole one:
+    the first one is found."""
+    source = np.random.default_rng(0)
+    x = source.integers(0, 5, (97, 131)).astype(np.float32)
+    for value in (9, -9, np.nan, np.inf, -np.inf):
+        for line in range(97):
+            x[line, source.integers(0, 131, 2)] = value if line % 3 else 0
+    x[5], x[:, 7] = 1, np.nan
+    found = eg.compile(lambda x: getattr(eg, name)(x, dim=dim))(eg.tensor(x)).numpy()
+    np.testing.assert_array_equal(found, getattr(np, name)(x, dim))
 
 
 @pytest.mark.parametrize("name", ["cumsum", "cumprod"])

@@ -94,8 +94,12 @@ def call(address: int, result: Any, *arguments: Any) -> Any:
     return jit.function_of(address, *kinds, result=result)(*given)
 
 
-def address_of(library: str, name: str) -> int | None:
-    return ctypes.cast(getattr(ctypes.CDLL(library), name), POINTER).value
+def address_of(name: str) -> int | None:
+    """The address of a function in this process. An interpreter that is not position independent
+    has one of its own for the functions that it calls, which hides that of the library."""
+    process, library = ctypes.CDLL(None), ctypes.CDLL("libm.so.6")
+    found = getattr(process if hasattr(process, name) else library, name)
+    return ctypes.cast(found, POINTER).value
 
 
 def test_constants_lie_where_code_looks_for_them(functions: dict[str, int]) -> None:
@@ -119,8 +123,8 @@ def test_tables_of_places_in_code(functions: dict[str, int]) -> None:
 
 
 def test_addresses_are_those_of_the_functions(functions: dict[str, int]) -> None:
-    assert call(functions["where"], POINTER) == address_of("libm.so.6", "sin")
-    assert call(functions["kept"], POINTER, WORD(0)) == address_of("libm.so.6", "sin")
+    assert call(functions["where"], POINTER) == address_of("sin")
+    assert call(functions["kept"], POINTER, WORD(0)) == address_of("sin")
     assert call(functions["kept"], POINTER, WORD(1)) == functions["entry_of"]
 
 
@@ -238,7 +242,7 @@ def test_relocations_of_instructions_with_longer_prefixes(code: bytes) -> None:
         assert code.count(before) == 1
         code = code.replace(before, before.replace(usual, longer, 1))
     (functions,) = load([code])
-    assert call(functions["where"], POINTER) == address_of("libm.so.6", "sin")
+    assert call(functions["where"], POINTER) == address_of("sin")
 
 
 # -- processes in which memory is scarce or guarded ------------------------------------------------

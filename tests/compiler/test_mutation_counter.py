@@ -235,7 +235,7 @@ class HookedLater(Training):
             self.handle = register_module_forward_hook(lambda module, args, out: out * 2)
         if round == 5:
             self.handle = self.model.weight.register_post_accumulate_grad_hook(
-                lambda p: p.grad.mul_(0.5)
+                lambda p: self.halve(self.optimizer, (), {})
             )
 
     @staticmethod

@@ -77,6 +77,23 @@ def test_results_share_memory(name: str, layout: str) -> None:
         assert_alike(kinds[1][3], kinds[0][3])
 
 
+@pytest.mark.parametrize("function", [
+    lambda x: x.repeat(2, 1), lambda x: eg.stack([x, x + 1]), lambda x: (x * 2).reshape(-1),
+    lambda x: ((y := x * 2).reshape(-1), y), lambda x: ((y := x * 2), y.reshape(-1), y.t()),
+    lambda x: (x * 2).reshape(-1)[1:], lambda x: (x * 2).t(), lambda x: (x.sum(0)).reshape(1, -1),
+])  # fmt: skip
+def test_views_of_results(function: Any) -> None:
+    """A reshape of a whole result is computed in the memory of the output."""
+    compiled = eg.compile(function)
+    for seed in range(3):
+        x = randn(130, 67, seed=seed)
+        found, expected = compiled(x), function(x)
+        assert_alike(found, expected)
+        before = [leaf.clone() for leaf in leaves_of(found)]
+        compiled(x + 1)
+        assert_alike(leaves_of(found), before)
+
+
 def test_an_outside_tensor_is_itself() -> None:
     weight = nn.Parameter(randn(3))
     compiled = eg.compile(lambda x: (weight, weight.detach(), weight[1:], x * weight))

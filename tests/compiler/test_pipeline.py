@@ -82,10 +82,10 @@ def test_limits_take_other_passes() -> None:
     limited, x, y = make_step(depth=10, memory_limit=peak * 3 // 4)
     names = [found["name"] for found in limited.explain(x, y, passes=True).data["passes"]]
     assert "hoist_activation_grads" not in names
-    assert names[-3:] == ["recompute_cheap", "widen_weights", "rematerialize"]
+    assert names[-4:] == ["recompute_cheap", "widen_weights", "inline_updates", "rematerialize"]
     fitting, x, y = make_step(depth=10, memory_limit=peak)
     names = [found["name"] for found in fitting.explain(x, y, passes=True).data["passes"]]
-    assert "hoist_activation_grads" in names and names[-1] == "widen_weights"
+    assert "hoist_activation_grads" in names and names[-2:] == ["widen_weights", "inline_updates"]
 
 
 def test_constants_are_lifted_to_inputs() -> None:

@@ -11,7 +11,7 @@ import evergrad as eg
 import evergrad.nn.functional as F
 
 from .convolutions import TOLERANCES, check, labels, normal, numpy_calls
-from .steps import assert_alike
+from .steps import assert_alike, programs_of
 
 
 def with_special_numbers(dtype: Any) -> Any:
@@ -130,3 +130,35 @@ def test_index_out_of_range() -> None:
     index = eg.tensor([[0, 1], [2, 3], [0, 0]])
     assert_alike(compiled(x, index), x.gather(1, index))
     assert numpy_calls(compiled) == []
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize(
+    ("shape", "count"),
+    [((2, 3, 17, 22), (3, 5)), ((6, 16, 16), (7, 7)), ((4, 5, 33), (10,)), ((2, 5, 40), (64,)),
+     ((1, 2, 5, 6, 7), (2, 4, 7)), ((3, 1, 50), (1, 3))],
+)  # fmt: skip
+def test_windows_of_unequal_extents(shape: Any, count: Any, dtype: str) -> None:
+    """Adaptive means with derivatives, without NumPy calls, alike on any number of threads."""
+    x = eg.tensor(np.random.default_rng(0).standard_normal(shape)).to(getattr(eg, dtype))
+    x.requires_grad_()
+    pool = getattr(eg.nn.functional, f"adaptive_avg_pool{len(count)}d")
+
+    def step(x: Any) -> Any:
+        y = pool(x, count)
+        return y, *eg.autograd.grad((y * y).float().sum(), x)
+
+    expected, results, before = step(x), [], eg.get_num_threads()
+    try:
+        for threads in (1, 3):
+            eg.set_num_threads(threads)
+            compiled = eg.compile(step)
+            results.append(compiled(x))
+    finally:
+        eg.set_num_threads(before)
+    assert all(i.kernel is not None for p in programs_of(compiled) for i in p.instructions)
+    tolerance = 2e-2 if dtype == "bfloat16" else 1e-5
+    for wanted, found, again in zip(expected, *results, strict=True):
+        a, b, c = (y.detach().double().numpy() for y in (wanted, found, again))
+        np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance)
+        np.testing.assert_array_equal(b, c)

@@ -7,7 +7,7 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -15,6 +15,9 @@ import evergrad as eg
 from evergrad import nn
 
 from .steps import assert_alike, program_count, randn
+
+if TYPE_CHECKING:
+    from .steps import Unknown  # type: ignore[attr-defined]
 
 SCALE = 2.0
 OPTIONS = {"scale": 2.0, "names": ["a"]}
@@ -394,3 +397,19 @@ def test_an_argument_that_is_a_part_of_a_global(view: Callable[[Any], Any]) -> N
     for x in (view(TABLE[0]), randn(3, seed=5), view(TABLE[0]), TABLE[1].clone(), TABLE[1]):
         for _ in range(2):
             assert_alike(compiled(x), function(x))
+
+
+class Fields(NamedTuple):
+    """CPython 3.14 keeps what gives the annotations in the class."""
+
+    scale: float
+    unknown: Unknown | None = None
+
+
+def test_annotations_are_no_state() -> None:
+    fields = Fields(2.0)
+    step = eg.compile(lambda x: x * fields.scale)
+    x = randn(3)
+    for _ in range(2):
+        assert_alike(step(x), x * 2.0)
+    assert program_count(step) == 1

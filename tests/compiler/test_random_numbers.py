@@ -13,6 +13,7 @@ from tests.compiler.test_indexed import calls_of
 import evergrad as eg
 from evergrad.core.rng.default_generator import using_generator
 
+from .steps import num_threads
 from .test_lower_random import assert_same
 
 FLOATS = ["float32", "float64", "float16", "bfloat16"]
@@ -100,8 +101,8 @@ def test_the_numbers_are_those_of_pytorch() -> None:
 def test_numbers_do_not_depend_on_threads() -> None:
     found = []
     for threads in (1, 2, 3):
-        compiled = eg.compile(lambda: (eg.randn(100_003), eg.rand(50_001)), threads=threads)
-        with using_generator(eg.Generator().manual_seed(1)):
+        compiled = eg.compile(lambda: (eg.randn(100_003), eg.rand(50_001)))
+        with num_threads(threads), using_generator(eg.Generator().manual_seed(1)):
             found.append([x.numpy() for x in compiled()])
     for others in found[1:]:
         for one, other in zip(found[0], others, strict=True):

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tests.compiler.test_indexed import calls_of
 
 import evergrad as eg
 from evergrad.ops.rows.reduce.scan import recur
 
+torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("made_anew")
-SHAPES = [((7,), 0), ((1,), 0), ((5, 300), 1), ((300, 5), 0), ((3, 40, 6), 1)]
+SHAPES = [((7,), 0), ((1,), 0), ((5, 300), 1), ((300, 5), 0), ((3, 40, 6), 1), ((2, 30, 37), 1)]
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, -300.0, 300.0]
 
 
@@ -45,6 +45,21 @@ def test_running_extremes(shape: Any, dim: int, dtype: str, special: bool) -> No
         for ours, eager, torchs in zip(found, getattr(x, name)(dim), theirs, strict=True):
             np.testing.assert_array_equal(ours.numpy(), eager.numpy())
             np.testing.assert_array_equal(ours.numpy(), torchs.numpy())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32"])
+@pytest.mark.parametrize("length", [31, 32, 33, 100, 4097])
+def test_running_extremes_of_long_rows(length: int, dtype: str) -> None:
+    """Ties, both zeros, infinities and NaN, in whole registers and in the last one."""
+    x = np.random.default_rng(length).integers(-6, 7, (5, length)).astype(dtype)
+    if dtype.startswith("float"):
+        x[1], x[1, ::3] = -0.0, 0.0
+        x[2, length // 2], x[3, 3], x[4] = np.nan, np.inf, -np.inf
+    for name in ("cummax", "cummin"):
+        found = compiled(lambda x, name=name: getattr(x, name)(1), eg.tensor(x))
+        expected = getattr(torch.tensor(x), name)(1)
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
 @pytest.mark.parametrize("special", [False, True])

@@ -73,8 +73,9 @@ def test_a_group_norm_is_one_kind_of_loop() -> None:
     compiled(x)
     assert loops_over(compiled, 4, 4, 4, 40, 40) == 3
     assert loops_over(compiled, 4, 4, 6400) == loops_over(compiled, 4, 16, 40, 40) == 0
-    # Of x, of squared distances, and of the gradient by itself and with what was normalised.
-    assert sums_over(compiled, 4, 4, 4, 40, 40) == 4
+    # Of x, of distances and their squares, and of the gradient by itself and with what was
+    # normalised.
+    assert sums_over(compiled, 4, 4, 4, 40, 40) == 5
 
 
 def test_small_planes_stay_in_their_groups() -> None:
@@ -106,9 +107,22 @@ def test_batch_norm_sums_what_its_gradient_needs_once() -> None:
         y = layer(x)
         return (y, *eg.autograd.grad(y, (x, *layer.parameters()), y.cos()))
 
-    compiled = eg.compile(step)
-    compiled(normal((8, 4, 30, 30), eg.float32).requires_grad_())
-    assert sums_over(compiled, 8, 4, 30, 30) == 4
+    # Of x, of squared distances, and of the gradient by itself and with what was normalised; small
+    # batches have the sum of distances too, in the same pass.
+    for samples, sums in ((20, 4), (8, 5)):
+        compiled = eg.compile(step)
+        compiled(normal((samples, 4, 30, 30), eg.float32).requires_grad_())
+        assert sums_over(compiled, samples, 4, 30, 30) == sums
+
+
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_what_the_mean_leaves_is_subtracted_in_planes_and_groups(groups: int) -> None:
+    """The mean of 65,536 numbers near 500 is off by up to 1.5e-5: 256 roundings."""
+    x = normal((2, 8, 128, 64), eg.float32) + 500
+    expected = F.group_norm(x.double(), groups)
+    for found in (F.group_norm(x, groups), eg.compile(lambda x: F.group_norm(x, groups))(x)):
+        error = found.double() - expected
+        assert error.abs().max() < 2e-6 and error.mean().abs() < 1e-7
 
 
 def of_two(x: Any, y: Any) -> tuple[Any, ...]:

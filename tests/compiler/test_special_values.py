@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from hostile.flushing import flushing
 
 INF, NAN = math.inf, math.nan
 # Columns of four rows: sums over rows meet one special value, sums over a row several.
@@ -198,23 +197,52 @@ def test_special_values(kind: str, torch: ModuleType) -> None:
     x = matrix()
     compiled = eg.compile(lambda x: spelled(kind, eg, x))(eg.tensor(x))
     eager = spelled(kind, eg, eg.tensor(x))
-    with flushing():
-        flushed = spelled(kind, eg, eg.tensor(x))
-    # Arguments are flushed too, where NumPy's function does not: x % 1 jumps at zero.
-    zeroed = np.where(np.abs(x) < TINY, np.copysign(np.float32(0), x), x)
-    of_zeroed = spelled(kind, eg, eg.tensor(zeroed))
     peers = spelled(kind, torch, torch.from_numpy(x))
-    rows = zip(names(kind), compiled, flushed, of_zeroed, eager, peers, strict=True)
-    for name, *values in rows:
-        found, alike, of_zeros, exact, peer = (v.numpy() for v in values)
-        is_flushed = np.isclose(found, alike, 2e-5, TINY, equal_nan=True)
-        alike = np.where(is_flushed, alike, of_zeros)
-        same = np.isclose(found, exact, 2e-5, 0, equal_nan=True)
-        same &= (np.signbit(found) == np.signbit(exact)) | np.isnan(exact)
-        expected = np.where(same, exact, alike)
+    for name, *values in zip(names(kind), compiled, eager, peers, strict=True):
+        found, expected, peer = (v.numpy() for v in values)
         assert_same(found, expected, f"compiled {name}", signs=kind not in ANY_ZERO)
         if name.split(".")[0] not in REFINED:
-            assert_same(exact, peer, f"eager {name}")
+            assert_same(expected, peer, f"eager {name}")
+
+
+SUBNORMAL: dict[str, Callable[[Any], Any]] = {
+    "product": lambda x: x * 1e-10,
+    "sum": lambda x: (x * 1e-10).sum(),
+    "difference": lambda x: x * 1e-10 - x * 3e-11,
+    "square": lambda x: x * x,
+    "norm": lambda x: (x * 1e-10).norm() * 1e30,
+    "mean": lambda x: (x * 1e-10).mean(0),
+    "decay": lambda x: x * 1e-10 * 0.9 + 1e-41,
+    "product of matrices": lambda x: (x * 1e-10) @ x.T.relu().sign(),
+    "quotient": lambda x: x / 1e9,
+    "half": lambda x: (x.half() * 1e-7).float(),
+}
+
+
+@pytest.mark.parametrize("name", SUBNORMAL)
+def test_subnormal_numbers(name: str, torch: ModuleType) -> None:
+    """They were flushed to zero in programs, and kept by eager mode and PyTorch."""
+    x = np.logspace(-33, -22, 40 * 8, dtype=np.float32).reshape(40, 8)
+    program = SUBNORMAL[name]
+    expected = program(torch.from_numpy(x)).numpy()
+    before = eg.get_num_threads()
+    for run in (program, eg.compile(program)):
+        for threads in (1, 2):
+            eg.set_num_threads(threads)
+            found = run(eg.tensor(x)).numpy()
+            eg.set_num_threads(before)
+            np.testing.assert_allclose(found, expected, rtol=2e-5, atol=6e-45)
+
+
+def test_subnormal_numbers_are_flushed_on_demand() -> None:
+    x = eg.full((1 << 16,), 1e-30)
+    ways = (lambda x: x * 1e-10, eg.compile(lambda x: x * 1e-10))
+    try:
+        assert eg.set_flush_denormal(True)
+        assert [float(way(x).amax()) for way in ways] == [0.0, 0.0]
+    finally:
+        assert eg.set_flush_denormal(False)
+    assert all(float(way(x).amax()) > 9e-41 for way in ways)
 
 
 SUMS: dict[str, Callable[[Any], Any]] = {

@@ -13,6 +13,23 @@ import evergrad as eg
 
 torch = pytest.importorskip("torch")
 
+
+def written(lib: Any, a: Any, b: Any, r: Any) -> Any:
+    """Parts of a complex tensor are replaced: by complex and real values, through views."""
+    y = lib.zeros_like(a)
+    y[:, 1:4] = b[:, 1:4] * 2
+    y.T[0] = a[:, 2]
+    y[2, ::2] = r[2, ::2]
+    y = y.index_fill(1, lib.tensor([3]), 1 + 2j) * a
+    z = b.clone()
+    z[1] = 1j
+    z.real[2] = r[1]
+    z.imag = r + 1
+    z.imag.T[3] = r[:, 0]
+    z[3:, :2] += y[3:, :2]
+    return y + z
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mul": lambda lib, a, b, r: a * b,
     "sums": lambda lib, a, b, r: (a + b) * 2 - b * (1 + 2j) + 3,
@@ -34,6 +51,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "angle": lambda lib, a, b, r: lib.angle(a * b),
     "moves": lambda lib, a, b, r: lib.roll(a * b, 1, 0).flip(1)[:, [2, 1, 2]],
     "cat": lambda lib, a, b, r: lib.cat([a * b, b]),
+    "writes": written,
+    "diagonal": lambda lib, a, b, r: lib.diagonal_scatter(a * b, b[:, 0]),
     "real view": lambda lib, a, b, r: lib.view_as_real(a * b).sum(-1),
 }
 

@@ -194,7 +194,7 @@ def _compiled(name: str) -> Any:
 
 
 _PAIRS = ("atan2", "hypot", "fmod", "remainder", "floor_divide", "copysign", "fmax", "fmin",
-          "logaddexp2", "heaviside")  # fmt: skip
+          "logaddexp2", "heaviside", "pow")  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -233,6 +233,57 @@ def test_atan2_is_exact_to_three_units() -> None:
     found = evergrad.compile(evergrad.atan2)(evergrad.tensor(a), evergrad.tensor(b)).numpy()
     wanted = np.arctan2(a.astype(np.longdouble), b.astype(np.longdouble))
     assert _units_off(found, wanted, np.float32).max() <= 3
+
+
+def test_powers_are_exact_to_one_unit() -> None:
+    source = np.random.default_rng(4)
+    x = np.exp2(source.uniform(-20, 20, 40_000)).astype("f4")
+    y = source.uniform(-5, 5, 40_000).astype("f4")
+    x[::3], y[::3] = -x[::3], np.rint(y[::3])
+    found = evergrad.compile(evergrad.pow)(evergrad.tensor(x), evergrad.tensor(y)).numpy()
+    wanted = np.power(x.astype(np.longdouble), y.astype(np.longdouble))
+    assert _units_off(found, wanted, np.float32).max() <= 1
+
+
+def test_powers_of_float64_are_exact_to_one_unit() -> None:
+    """Large and small bases, and bases near 1 with large exponents."""
+    source = np.random.default_rng(4)
+    near = 1 + source.uniform(-1e-3, 1e-3, 20_000)
+    x = np.concatenate([np.exp(source.uniform(-600, 600, 20_000)), near])
+    y = np.concatenate([source.uniform(-1.1, 1.1, 20_000), source.uniform(-6e5, 6e5, 20_000)])
+    x[::3], y[::3] = -x[::3], np.rint(y[::3])
+    found = evergrad.compile(evergrad.pow)(evergrad.tensor(x), evergrad.tensor(y)).numpy()
+    wanted = np.power(x.astype(np.longdouble), y.astype(np.longdouble))
+    assert _units_off(found, wanted, np.float64).max() <= 1
+
+
+def test_special_powers_of_float64() -> None:
+    values = [0.0, 1.0, 2.0, 0.5, 3.0, math.inf, 1e300, 2.0**53, 1.5]
+    values = [*values, *(-v for v in values), math.nan]
+    x, y = (grid.ravel() for grid in np.meshgrid(values, values))
+    with np.errstate(all="ignore"):
+        wanted = np.power(x, y)
+    found = evergrad.compile(evergrad.pow)(evergrad.tensor(x), evergrad.tensor(y)).numpy()
+    np.testing.assert_allclose(found, wanted, rtol=3e-16)
+    there = ~np.isnan(wanted)
+    np.testing.assert_array_equal(np.signbit(found[there]), np.signbit(wanted[there]))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("exponent", [3, -1, -2, 4, 5, -3, -4, 7.0, -0.5, 2.5, 0, 1, 33, -2.0])
+def test_constant_powers(exponent: float, kind: type) -> None:
+    """Eager and compiled, for numbers of both signs and special ones: as in float64."""
+    edges = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 2.5, -7.0, 0.1]
+    numbers = np.random.default_rng(5).standard_normal(30) * 3
+    x = np.concatenate([edges, numbers]).astype(kind)
+    with np.errstate(all="ignore"):
+        wanted = np.power(x.astype(np.float64), exponent).astype(kind)
+    given = evergrad.tensor(x)
+    for found in (given**exponent, evergrad.compile(lambda x: x**exponent)(given)):
+        usual = _flushed(wanted, found.numpy())
+        np.testing.assert_allclose(found.numpy(), usual, rtol=3 * float(np.finfo(kind).eps))
+        there = ~np.isnan(wanted)
+        np.testing.assert_array_equal(np.signbit(found.numpy()[there]), np.signbit(usual[there]))
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint8, np.int8])

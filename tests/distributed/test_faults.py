@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -153,12 +154,54 @@ def test_a_program_for_torchrun_runs_unchanged() -> None:
     assert done.stdout == "library torch ranks 2 local 0 loss 0.949984\n"
 
 
-def test_the_launcher_names_a_rank_that_was_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rank, number", [(1, 9), (0, 9), (1, 11), (1, 6), (0, 15)])
+def test_the_launcher_names_a_rank_that_was_killed(tmp_path: Path, rank: int, number: int) -> None:
+    """Not one of those which mpiexec killed then, and which it may see first."""
     mpiexec()
     program = tmp_path / "program.py"
-    program.write_text(BEGIN + "if rank == 1: os.kill(os.getpid(), 9)\ntime.sleep(1000)")
+    program.write_text(
+        f"{BEGIN}if rank == {rank}: os.kill(os.getpid(), {number})\ntime.sleep(1000)"
+    )
     done = launched("-n", "2", str(program))
-    assert done.returncode == 9 and "rank 1 was killed by signal 9" in done.stderr
+    assert done.returncode == number, done.stderr
+    assert f"rank {rank} was killed by signal {number}" in done.stderr
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_launcher_ends_with_the_code_of_the_rank_that_failed(tmp_path: Path, rank: int) -> None:
+    mpiexec()
+    program = tmp_path / "program.py"
+    program.write_text(f"{BEGIN}if rank == {rank}: os._exit(3)\ntime.sleep(1000)")
+    done = launched("-n", "2", str(program))
+    assert done.returncode == 3, done.stderr
+    assert "was killed" not in done.stderr
+
+
+def test_ranks_end_with_the_launcher(tmp_path: Path) -> None:
+    """Those of mpiexec and the processes below them."""
+    mpiexec()
+    program = tmp_path / "program.py"
+    program.write_text(BEGIN + "print(os.getpid(), os.getppid(), flush=True)\ntime.sleep(1000)")
+    job = subprocess.Popen(
+        [sys.executable, "-m", "evergrad", "launch", "-n", "2", str(program)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+    )  # fmt: skip
+    try:
+        assert job.stdout is not None
+        pids = [int(pid) for _ in range(2) for pid in job.stdout.readline().split()]
+        for pid in children_of(job.pid):  # mpiexec
+            os.kill(pid, signal.SIGKILL)
+        job.communicate(timeout=LIMIT)
+    finally:
+        job.kill()
+    end = time.monotonic() + LIMIT
+    while any(is_running(pid) for pid in pids):
+        assert time.monotonic() < end, pids
+        time.sleep(0.05)
+
+
+def children_of(process: int) -> list[int]:
+    return list(map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()))
 
 
 def test_the_launcher_ends_when_a_program_cannot_begin(tmp_path: Path) -> None:

@@ -21,15 +21,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import evergrad as eg
+from evergrad import ragged
 from evergrad.compiler.native import disk_cache
 from evergrad.datasets import files, png
+from evergrad.datasets.conversations import read_conversations, read_preferences
 from evergrad.datasets.idx import read_idx
 from evergrad.errors import FileFormatError
 from evergrad.io.safetensors import load_file, save_file
+from evergrad.models.hugging_face import load_hugging_face
 from evergrad.tokenizers import BPETokenizer, CharTokenizer, tokenizer_from_dict
 from evergrad.train.checkpoint import CheckpointError, read_checkpoint
 from evergrad.train.config import ConfigError, preset, read_config, to_toml
 from evergrad.train.records import read_run
+from evergrad.train.tasks.flux import _from_folder
 
 MOST_BYTES = 24 << 20
 
@@ -206,6 +210,67 @@ def checkpoint_format() -> Format:
     return Format([memory.getvalue()], through_file("a.ckpt", read), errors)
 
 
+def vsla_format() -> Format:
+    examples = []
+    for shape, order in (((3,), "<"), ((2, 4), ">"), ((2, 1, 3), "<")):
+        capacity = np.array([n + 1 for n in shape])
+        strides = [8 * int(np.prod(capacity[i + 1 :])) for i in range(len(shape))]
+        numbers = np.array([*shape, *capacity, *strides]).astype(f"{order}u8").tobytes()
+        head = b"VSLAv01\0" + bytes([order == ">", len(shape), 0, 0, 0, 0, 0, 0])
+        examples.append(head + numbers + bytes(8 * int(np.prod(capacity))))
+    return Format(examples, through_file("a.vsla", ragged.read_vsla), (FileFormatError,))
+
+
+def csv_format() -> Format:
+    examples = [b"1,2,3\n4\n\n5,6\n", b'"1",-2.5e3\r\n0x1,inf\r\n', b"nan\n1e-320,7\n"]
+    errors = (FileFormatError, ValueError)
+    return Format(examples, through_file("a.csv", ragged.read_csv), errors)
+
+
+def lines_of(*values: object) -> bytes:
+    return "".join(json.dumps(value) + "\n" for value in values).encode()
+
+
+def conversations_format() -> Format:
+    said = {"role": "user", "content": "Hi \u2028 there"}, {"role": "assistant", "content": "Hello"}
+    examples = [lines_of({"messages": said}), lines_of({"messages": said[::-1]}) * 3]
+    examples.append(lines_of({"messages": said}) + b"[" * 100_000)
+    return Format(examples, through_file("a.jsonl", read_conversations), (ValueError,))
+
+
+def preferences_format() -> Format:
+    prompt = [{"role": "user", "content": "Hi"}]
+    examples = [lines_of({"prompt": p, "chosen": "a", "rejected": "b"}) for p in (prompt, "Hi")]
+    return Format(examples, through_file("a.jsonl", read_preferences), (ValueError,))
+
+
+def model_format() -> Format:
+    """The description of a GPT-2 beside its weights."""
+    described = {
+        "model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 4, "n_positions": 8,
+        "vocab_size": 5, "activation_function": "gelu_new", "tie_word_embeddings": True,
+    }  # fmt: skip
+    save_file({"wte.weight": eg.ones(5, 4)}, "model.safetensors")
+
+    def read(path: Path) -> Any:
+        return load_hugging_face(path.parent)
+
+    examples = [json.dumps(described).encode(), b'{"model_type": "llama", "hidden_size": 4}']
+    return Format(examples, through_file("config.json", read), (FileFormatError, ValueError))
+
+
+def captions_format() -> Format:
+    Path("a.png").write_bytes(png.encode(np.zeros((8, 8, 3), np.uint8)))
+    examples = [lines_of({"file": "a.png", "caption": "a red circle"}) * n for n in (1, 3)]
+    examples.append(lines_of({"file": "../a.png", "caption": "a"}, {"file": "/", "caption": 1}))
+    errors = (ConfigError, OSError, ValueError)
+    return Format(examples, through_file("captions.jsonl", lambda p: scenes_of(p.parent)), errors)
+
+
+def scenes_of(folder: Path) -> Any:
+    return _from_folder(folder, 8)
+
+
 def cache_format() -> Format:
     path = Path("kernels").resolve() / "entry.o"
     disk_cache.write(path, b"kind\n", b"machine code " * 9)
@@ -224,6 +289,8 @@ FORMATS: dict[str, Callable[[], Format]] = {
     "png": png_format, "idx": idx_format, "idx.gz": idx_gz_format, "toml": toml_format,
     "tar": tar_format, "tokenizer": tokenizer_format, "safetensors": safetensors_format,
     "metrics": metrics_format, "checkpoint": checkpoint_format, "kernel cache": cache_format,
+    "vsla": vsla_format, "csv": csv_format, "conversations": conversations_format,
+    "preferences": preferences_format, "config.json": model_format, "captions": captions_format,
 }  # fmt: skip
 
 

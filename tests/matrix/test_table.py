@@ -11,7 +11,8 @@ from typing import Any
 import llvmlite.binding as llvm
 import pytest
 
-from evergrad.compiler.codegen.elementwise import KINDS, Code, Element, supports
+from evergrad.compiler.codegen.code import Code
+from evergrad.compiler.codegen.elementwise import KINDS, Element, supports
 from evergrad.compiler.kernels.registry import LOWERINGS
 from evergrad.compiler.passes import decompose_indexing, decompose_movement
 from evergrad.compiler.passes.lower_random import WORD_DRAWS

@@ -11,7 +11,7 @@ import pytest
 
 import evergrad as eg
 from evergrad.models import Flux, FluxConfig, LoRAConfig, Painter, PainterConfig, add_lora
-from evergrad.models.flux import load_flux, picture_places, rotated, rotation, save_flux
+from evergrad.models.flux import load_flux, picture_places, rotated, rotation, save_flux, waves
 from evergrad.train.tasks.scenes import VOCABULARY, WORDS, encode_caption, scenes
 
 SIZES: dict[str, Any] = {
@@ -42,7 +42,7 @@ def inputs(options: dict[str, Any], batch: int = 2) -> dict[str, Any]:
         "picture_ids": picture_places(2, 3).numpy(),
         "text_ids": np.zeros((text, 3), np.float32),
         # Angles are 1000 times as large: beyond a few hundred the last bit of a rate, which
-        # PyTorch's exponential does not always round as the exact value is, would be compared.
+        # PyTorch's exponential does not always round correctly, would be compared.
         "guidance": np.array([0.0625, 0.25], np.float32)[:batch]
         if options.get("guidance_embeds")
         else None,
@@ -87,6 +87,17 @@ def test_numbers_and_layout_are_those_of_diffusers(tmp_path: Path, name: str) ->
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
     theirs.save_pretrained(tmp_path / "theirs")
     np.testing.assert_array_equal(output(load_flux(tmp_path / "theirs"), given), found)
+
+
+def test_waves_have_the_rates_of_diffusers() -> None:
+    """Exponents are rounded to float32 before their exponential: 300 radians later the phase of
+    rates from exact exponents differs by more than a hundred units in the last place."""
+    exponents = np.float32(-np.log(10_000)) * np.arange(128, dtype=np.float32) / np.float32(128)
+    rates = np.exp(exponents.astype(np.float64)).astype(np.float32)
+    times = np.array([312.5, 999.0], np.float32)
+    angles = (times[:, None] * rates).astype(np.float64)
+    expected = np.concatenate([np.cos(angles), np.sin(angles)], 1)
+    np.testing.assert_allclose(waves(eg.tensor(times)).numpy(), expected, rtol=0, atol=2e-7)
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import evergrad as eg
 from evergrad.models import GPT, GPTConfig
 from evergrad.models.generate import generate
 from evergrad.models.hugging_face import load_hugging_face, save_hugging_face
+from evergrad.serve.beam import beam_search
+from evergrad.serve.paged import PagedGPT
+from evergrad.serve.pages import PageTable
 
 TOKENS = [[3, 1, 4, 1, 5, 9, 2, 6]]
 GPT2 = {
@@ -64,6 +68,30 @@ def theirs(transformers: Any, name: str) -> Any:
 def scores(model: GPT) -> Any:
     with eg.no_grad():
         return model(eg.tensor(TOKENS)).numpy()
+
+
+@pytest.mark.parametrize("stops", [{7}, {1, 5, 9}, {0, 2, 4, 6, 8, 10, 12, 14}], ids=len)
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_beams_are_those_of_transformers(
+    transformers: Any, tmp_path: Path, name: str, stops: set[int]
+) -> None:
+    import torch
+
+    other = theirs(transformers, name)
+    other.save_pretrained(tmp_path)
+    paged, table = PagedGPT(load_hugging_face(tmp_path), 40), PageTable(40)
+    for beams, penalty, prompt in product((2, 5), (0.0, 0.7, 2.0), ([3, 1, 4], [8, 8])):
+        expected = other.generate(
+            torch.tensor([prompt]), max_new_tokens=10, do_sample=False, num_beams=beams,
+            num_return_sequences=beams, length_penalty=penalty, eos_token_id=sorted(stops),
+            pad_token_id=30,
+        )[:, len(prompt) :].tolist()  # fmt: skip
+        found = beam_search(
+            paged, table, prompt, 10, beams=beams, stops=frozenset(stops), length_penalty=penalty
+        )
+        longest = len(expected[0])
+        padded = [[*beam.tokens, *[30] * (longest - len(beam.tokens))] for beam in found]
+        assert padded == expected, (beams, penalty, prompt)
 
 
 @pytest.mark.parametrize("shards", [False, True])

@@ -1,13 +1,12 @@
 """Ops of PyTorch's database that are not replayed, or differ, each with the reason."""
 
 _TIES = "which of several equal elements comes first is not determined"
+_COARSE = "in bfloat16 another element or bin is the nearest: positions are rounded once"
+_REAL_DIAGONAL = "the diagonal is real: imaginary parts of its cotangent are left out"
 
 # Private operators of PyTorch's own compilers and sharded training, which programs do not call.
 EXCEPTIONS = {
     "_batch_norm_with_update": "private: reserves memory of cuDNN",
-    "_chunk_cat": "private: packs parameters for sharded training",
-    "_unsafe_masked_index": "private: an intermediate of PyTorch's compiler",
-    "_unsafe_masked_index_put_accumulate": "private: an intermediate of PyTorch's compiler",
     "hash_tensor": "a checksum of PyTorch's own making",
     "sparse.mm.reduce": "products of compressed rows are sums; no mean or maximum",
     "sparse.sampled_addmm": "sparse results are not written into a given tensor",
@@ -20,9 +19,14 @@ EXCEPTIONS = {
     "kthvalue": _TIES,
     "sort": _TIES,
     "topk": _TIES,
+    "histc": _COARSE,
+    "nn.functional.grid_sample": _COARSE,
+    "grid_sampler_2d": _COARSE,
     "matrix_exp": "in bfloat16 PyTorch's squaring overflows earlier",
-    "sinc": "not of complex numbers",
     "chalf": "complex32 is a name and a storage type; NumPy has no arithmetic for it",
+    "cholesky": _REAL_DIAGONAL,
+    "linalg.cholesky": _REAL_DIAGONAL,
+    "linalg.cholesky_ex": _REAL_DIAGONAL,
     "cholesky_inverse": "only the triangle that is read has a gradient; PyTorch fills both",
     "cholesky_solve": "only the triangle that is read has a gradient; PyTorch fills both",
     "linalg.norm.subgradients_at_zero": "second derivatives at zero are 0; PyTorch's are NaN",
@@ -34,31 +38,3 @@ EXCEPTIONS = {
     "special.bessel_j0": "correct to 1e-13; PyTorch's polynomials to 1e-7",
     "special.bessel_y1": "correct to 1e-13; PyTorch's polynomials to 1e-7",
 }  # fmt: skip
-
-# Ops some of whose wrong calls are accepted here, or refused with another class of error.
-_DIMENSIONS = "NumPy's error for more than 64 dimensions is a ValueError"
-_SHAPE = "refused as a wrong shape, which is a RuntimeError; PyTorch raises ValueError"
-_EMPTY = "a dimension without elements gives an empty result"
-_CAST = "results are cast to the type of out"
-LOOSE_ERRORS = {
-    "amax": _DIMENSIONS,
-    "amin": _DIMENSIONS,
-    "aminmax": _DIMENSIONS,
-    "arange": "a step of 0 with integers is a RuntimeError, as with floats",
-    "cat": "a tensor is a sequence of its rows",
-    "complex": _CAST,
-    "gather": _CAST,
-    "gradient": "meta tensors are accepted beside others",
-    "hsplit": "a text is refused with ValueError",
-    "masked_fill": "a number that does not fit wraps around",
-    "multinomial": _CAST,
-    "narrow": "a start of one element is taken as a number",
-    "narrow_copy": "an IndexError, as of narrow",
-    "nn.functional.adaptive_avg_pool2d": _SHAPE,
-    "nn.functional.adaptive_avg_pool3d": _SHAPE,
-    "nn.functional.adaptive_max_pool2d": _SHAPE,
-    "nn.functional.adaptive_max_pool3d": _SHAPE,
-    "nn.functional.max_pool1d": _EMPTY,
-    "nn.functional.max_pool3d": _EMPTY,
-    "vsplit": "a text is refused with ValueError",
-}

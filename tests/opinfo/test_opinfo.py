@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .exceptions import EXCEPTIONS, LOOSE_ERRORS
+from .exceptions import EXCEPTIONS
 from .replay import Replay
 
 ALL = frozenset(("gradient", "out", "in-place"))
@@ -61,12 +61,12 @@ def test_other_types(one_thread: ModuleType, kind: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_errors(one_thread: ModuleType) -> None:
-    """What PyTorch refuses is refused."""
+    """What PyTorch refuses is refused with the same class of error: without an exception."""
     replay = Replay(one_thread, 1)
-    for op in replay.ops("float32", every=3):
+    for op in replay.ops("float32"):
         replay.errors(op)
-    assert replay.counts["error"] > 100
-    assert not unexpected(replay, EXCEPTIONS | LOOSE_ERRORS)
+    assert replay.counts["error"] > 500
+    assert not unexpected(replay, {})
 
 
 @pytest.mark.filterwarnings("ignore")

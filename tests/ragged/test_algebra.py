@@ -315,3 +315,38 @@ def test_norms(p: float) -> None:
     assert ragged.norm(ragged.zero(), p).item() == 0
     with pytest.raises(ValueError, match="at least 1"):
         ragged.norm(a, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "told"), [
+        (lambda a: ragged.convolve(a, a, size=(-1,)), ValueError, "extents from 0"),
+        (lambda a: ragged.correlate(a, a, size=(2, -3)), ValueError, "extents from 0"),
+        (lambda a: ragged.power(a, 1.5), TypeError, "must be an integer"),
+        (lambda a: ragged.Batch(eg.ones(2), [(-1,), (3,)]), ValueError, "extents from 0"),
+        (lambda a: ragged.Batch(eg.ones(2), [(-1, -2)]), ValueError, "extents from 0"),
+        (lambda a: ragged.Batch(eg.ones(2), [(1,), (1,)], (-1, -2)), ValueError, "extents from 0"),
+        (lambda a: ragged.batch([a, a])[0:1], IndexError, "integers"),
+        (lambda a: ragged.batch([a, a])[0, 0], IndexError, "integers"),
+        (lambda a: ragged.batch([a, a])["a"], IndexError, "integers"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_refused(call: Any, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        call(ragged.tensor([1.0, 2.0]))
+
+
+@pytest.mark.parametrize("call", [list, set, lambda a: 3.0 in a, lambda a: [*a], np.asarray,
+                                  np.array, sum, ragged.batch])  # fmt: skip
+def test_a_value_has_no_end_and_is_no_array(call: Any) -> None:
+    with pytest.raises(TypeError, match=r"fix: |not iterable"):
+        call(ragged.tensor([1.0, 2.0]))
+
+
+def test_integers_of_numpy_are_indices_and_exponents() -> None:
+    a = ragged.tensor([1.0, 2.0])
+    assert a[np.int64(1)].item() == 2 and ragged.batch([a, a])[np.int32(1)] == a
+    assert ragged.power(a, np.int64(2)) == ragged.convolve(a, a)  # type: ignore[arg-type]
+    assert ragged.convolve(a, a, size=2).tolist() == [1, 4]
+    for index in (True, np.bool_(True)):
+        with pytest.raises(IndexError):
+            a[index]

@@ -105,6 +105,66 @@ def test_batches_are_arguments_of_compiled_functions() -> None:
         assert step(a, a) == ragged.convolve(a, a)
 
 
+LAYOUTS = {
+    "few long runs": [2, 3, 1000, 5, 2000],
+    "many short ones": [n % 7 for n in range(200)],
+    "equal neighbours": [40, 40, 0, 40, 7, 7],
+    "nothing": [0, 0],
+}
+
+
+@pytest.mark.parametrize("name", ["add", "mul"])
+@pytest.mark.parametrize("lengths", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_layouts_of_every_kind(name: str, lengths: list[int]) -> None:
+    """Copied by runs or by an index, eager and compiled, and both gradients."""
+    shapes = [[(n,) for n in order] for order in (lengths, lengths[::-1])]
+    given = [random((sum(lengths),), seed).requires_grad_() for seed in (0, 1)]
+
+    def step(a: eg.Tensor, b: eg.Tensor) -> tuple[eg.Tensor, ...]:
+        pair = ragged.Batch(a, shapes[0]), ragged.Batch(b, shapes[1])
+        found = getattr(ragged, name)(*pair).elements
+        return found, *eg.autograd.grad((found * found).sum(), (a, b))
+
+    a, b = (np.split(x.detach().numpy(), np.cumsum(n)[:-1])
+            for x, n in zip(given, (lengths, lengths[::-1]), strict=True))  # fmt: skip
+    expected = [
+        getattr(np, {"add": "add", "mul": "multiply"}[name])(
+            np.pad(x, (0, max(len(y) - len(x), 0))), np.pad(y, (0, max(len(x) - len(y), 0)))
+        )
+        for x, y in zip(a, b, strict=True)
+    ]
+    for results in (step(*given), eg.compile(step)(*given)):
+        assert np.array_equal(results[0].detach().numpy(), np.concatenate(expected))
+        assert [tuple(g.shape) for g in results[1:]] == [tuple(x.shape) for x in given]
+    eg.testing.assert_close(eg.compile(step)(*given), step(*given))
+
+
+@pytest.mark.parametrize("name", ["convolve", "correlate"])
+def test_transforms_of_one_length_are_computed_together(name: str) -> None:
+    """Each item is what it is alone, to the bit, and float32 is rounded from double precision."""
+    rng = np.random.default_rng(0)
+    lengths = [700, 3, 900, 1000, 0, 5, 1000, 600]
+    pairs = [[rng.random(n).astype(np.float32) + 1 for n in lengths] for _ in range(2)]
+    pairs[1] = [x[: max(len(x) - 7, 0)] for x in pairs[1]]
+    operation = getattr(ragged, name)
+    found = operation(*map(ragged.batch, pairs))
+    for one, x, y in zip(found, *pairs, strict=True):
+        alone = operation(ragged.tensor(x), ragged.tensor(y))
+        assert one.tolist() == alone.tolist()
+        wide = operation(ragged.tensor(x, eg.float64), ragged.tensor(y, eg.float64))
+        if len(y) > 500:
+            np.testing.assert_allclose(one.dense.numpy(), wide.dense.numpy(), rtol=2**-23)
+
+
+def test_an_infinity_stays_in_its_item() -> None:
+    values = [np.ones(1000, np.float32) for _ in range(3)]
+    values[1][0] = np.inf
+    found = ragged.convolve(ragged.batch(values), ragged.batch([np.ones(900, np.float32)] * 3))
+    first, second, third = (one.dense.numpy() for one in found)
+    assert np.array_equal(first, third) and np.isfinite(first).all()
+    assert np.isinf(second[:900]).all() and np.isfinite(second[900:]).all()
+
+
 # -- matrices -----------------------------------------------------------------------------------
 
 
@@ -171,3 +231,85 @@ def test_memory_follows_the_elements() -> None:
         ragged.sum(a + b).sum().backward()
     assert tracked.peak - tracked.live_at_start < 8 * union
     assert a.grad is not None and bytes_of(a.grad) == sum(lengths) * 8
+
+
+@pytest.mark.parametrize("dtype", [eg.float32, eg.float64, eg.int64, eg.bool, eg.complex64])
+@pytest.mark.parametrize("lengths", [
+    ([2, 3, 9], [4, 3, 1]), ([0, 0], [2, 0]), ([], []),
+    ([20_000, 3, 9, 5], [4, 30_000, 1, 6]), ([20_000, 0], [4, 0]), ([3, 20_000], [0, 20_001]),
+])  # fmt: skip
+def test_sums_are_those_of_the_extensions_to_the_bit(lengths: Any, dtype: Any) -> None:
+    """A negative zero beside nothing is a zero, eager and compiled."""
+    a, b = (
+        ragged.batch([eg.full((n,), -0.0).to(dtype) for n in own], dtype) for own in lengths
+    )  # fmt: skip
+    shapes = tuple((max(pair),) for pair in zip(*lengths, strict=True))
+    expected = (a.extended(shapes) + b.extended(shapes)).numpy()
+    for call in (ragged.add, eg.compile(ragged.add)):
+        found = call(a, b)
+        assert found.shapes == shapes and found.elements.numpy().tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("types", [(eg.float32, eg.float64), (eg.int64, eg.float32)])
+def test_sums_promote(types: Any) -> None:
+    a, b = (
+        ragged.batch([[1, 2], [3]], types[0]),
+        ragged.batch([[1], [2, 3]], types[1]),
+    )
+    assert (a + b).tolist() == [[2, 2], [5, 3]]
+    assert (a + b).dtype == eg.promote_types(*types)
+
+
+def test_an_eager_addition_is_one_op() -> None:
+    """Also where the lengths differ: extensions are no nodes of their own."""
+    a, b = (ragged.batch([eg.ones(n) for n in own]) for own in ([2, 3, 1000], [1000, 3, 2]))
+    a.requires_grad_()
+    node = ragged.add(a, b).elements.grad_fn
+    assert node is not None and "AddItems" in node.name()
+    assert [type(parent).__name__ for parent, _ in node.next_functions if parent] == [
+        "AccumulateGrad"
+    ]
+
+
+def test_sums_under_vmap_and_forward_mode() -> None:
+    inner, outer = (((2,), (1,)), ((1,), (3,))), ((2,), (3,))
+    shapes_a, shapes_b = inner
+    x, y = random((4, 3)), random((4,), 1)
+
+    def added(a: eg.Tensor, b: eg.Tensor) -> eg.Tensor:
+        return (ragged.Batch(a, shapes_a) + ragged.Batch(b, shapes_b)).elements
+
+    found = eg.func.vmap(added, (0, None))(x, y)
+    assert eg.allclose(found, eg.stack([added(row, y) for row in x]))
+    assert tuple(found.shape) == (4, sum(n for (n,) in outer))
+    inputs = x[0].clone().requires_grad_(), y.clone().requires_grad_()
+    assert gradcheck(added, inputs, check_forward_ad=True)
+
+
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3, float("inf")])
+def test_norms_are_those_of_the_values(p: float) -> None:
+    values = [[3.0, -4.0], [], [0.0, 0.0], [[1.0, -7.0], [2.0, 3.0]], [-5.0], 2.0]
+    many = ragged.batch(values, eg.float64, requires_grad=True)
+    found = ragged.norm(many, p)
+    single = [ragged.tensor(v, eg.float64, requires_grad=True) for v in values]
+    expected = [ragged.norm(v, p) for v in single]
+    assert found.tolist() == pytest.approx([x.item() for x in expected])
+    found.sum().backward()
+    for value, grad, norm in zip(single, many.grad, expected, strict=True):  # type: ignore[call-overload]
+        norm.backward() if value.numel() else None
+        assert value.grad is None or np.allclose(value.grad.numpy(), grad.numpy())
+
+
+@pytest.mark.parametrize("p", [1, 2, float("inf")])
+def test_a_norm_of_nan_is_nan(p: float) -> None:
+    found = ragged.norm(ragged.batch([[float("nan"), 1.0], [3.0], [float("inf")]]), p)
+    assert np.isnan(found[0].item()) and found[1].item() == 3 and found[2].item() == float("inf")
+
+
+def test_other_arrangements() -> None:
+    many = ragged.batch([[1.0], [], [2.0, 3.0], [4.0]])
+    assert many.reshape(-1, 2).batch_shape == many.reshape((2, -1)).batch_shape == (2, 2)
+    assert many.reshape(2, 2)[1, 0].tolist() == [2, 3] and many.reshape([4]).batch_shape == (4,)
+    for wrong in ((3,), (-1, -1), (-1, 3)):
+        with pytest.raises(ValueError):
+            many.reshape(*wrong)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -193,3 +195,20 @@ def test_empty_dimensions_of_vsla_files_cannot_be_absurd(tmp_path: Path) -> None
         assert ragged.read_vsla(tmp_path / "x.vsla").numel() == 0
     except FileFormatError as error:
         assert "x.vsla" in str(error)
+
+
+def test_names_and_layouts_that_no_file_can_have(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="metadata"):
+        ragged.save({"__metadata__": ragged.one()}, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+    entry = {"version": 1, "values": {"a": {"shapes": [[1.5], [1]], "batch_shape": [2]}}}
+    save_file({"a": eg.ones(2)}, tmp_path / "y", {"evergrad.ragged": json.dumps(entry)})
+    with pytest.raises(FileFormatError, match="shapes"):
+        ragged.load(tmp_path / "y")
+
+
+def test_numbers_of_csv_beyond_the_type_are_infinite(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("70000,1\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ragged.read_csv(tmp_path / "x", eg.float16).tolist() == [[float("inf"), 1]]

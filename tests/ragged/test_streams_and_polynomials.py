@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -134,3 +136,26 @@ def test_polynomials_of_numpy(domain: list[float]) -> None:
     assert ragged.to_polynomial(ragged.zero())(5.0) == 0
     product = ragged.to_polynomial(ragged.convolve(value, value))
     assert product(0.3) == pytest.approx(p(0.3) ** 2)
+
+
+@pytest.mark.parametrize("kind", ["Chebyshev", "Legendre", "Hermite", "HermiteE", "Laguerre"])
+def test_polynomials_in_another_basis(kind: str) -> None:
+    p = getattr(np.polynomial, kind)([1.0, 2.0, 3.0], domain=[0, 2])
+    assert ragged.evaluate(ragged.from_polynomial(p), 0.7).item() == pytest.approx(p(0.7))
+
+
+@pytest.mark.parametrize(
+    "point", [0.5, 1j, 2, True, np.float32(0.25), np.array([0.5, 2.0]), [1, 2]]
+)
+@pytest.mark.parametrize("dtype", [eg.int64, eg.float32, eg.float64, eg.complex64])
+def test_points_of_any_type(point: Any, dtype: Any) -> None:
+    found = ragged.evaluate(ragged.tensor([1, 2, 3], dtype), point)
+    x = np.asarray(point)
+    np.testing.assert_allclose(found.numpy(), 1 + 2 * x + 3 * x**2, rtol=1e-6)
+    assert found.dtype is dtype or found.dtype.category > dtype.category
+
+
+def test_a_column_is_a_polynomial_in_one_variable() -> None:
+    assert ragged.to_polynomial(ragged.tensor([[1.0], [2.0]]))(3.0) == 7
+    with pytest.raises(ValueError, match="one variable"):
+        ragged.to_polynomial(ragged.tensor([[1.0, 2.0]]))

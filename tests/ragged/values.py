@@ -14,7 +14,9 @@ from evergrad import ragged
 
 # All shapes up to rank 3 with extents from 0 to 3.
 SHAPES = [s for rank in range(4) for s in itertools.product(range(4), repeat=rank)]
-OPERATIONS = ("add", "sub", "mul", "convolve", "correlate", "kron", "inner")
+OPERATIONS = (
+    "add", "sub", "mul", "convolve", "correlate", "kron", "inner", "stack", "windows",
+)  # fmt: skip
 
 Shape = tuple[int, ...]
 
@@ -24,10 +26,14 @@ def random(shape: Shape, seed: int = 0) -> eg.Tensor:
 
 
 def applied(name: str) -> Any:
-    """An operation as a function of dense tensors."""
+    """An operation on two values as a function of dense tensors."""
 
     def call(*tensors: eg.Tensor) -> eg.Tensor:
-        found = getattr(ragged, name)(*map(ragged.Tensor, tensors))
+        values = list(map(ragged.Tensor, tensors))
+        if name == "windows":  # of two and, at the end, of what is left
+            stacks = ragged.windows([*values, values[0]], 2)
+            return eg.cat([found.dense.reshape(found.numel()) for found in stacks])
+        found = ragged.stack(values) if name == "stack" else getattr(ragged, name)(*values)
         return found.dense if isinstance(found, ragged.Tensor) else found
 
     return call

@@ -42,12 +42,12 @@ def running(service: Service, *, page: bool = False, **limits: Any) -> Iterator[
 
     from evergrad.serve.app import make_app
     from evergrad.serve.guard import Limits
-    from evergrad.serve.server import listen
+    from evergrad.serve.server import TimedProtocol, listen
 
     listening = listen("127.0.0.1", 0)
     config = uvicorn.Config(
         make_app(service, Limits(**{"rate": 1e6, "burst": 10**6, **limits}), page=page),
-        log_level="error", lifespan="on", timeout_graceful_shutdown=20,
+        log_level="error", lifespan="on", timeout_graceful_shutdown=20, http=TimedProtocol,
     )  # fmt: skip
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

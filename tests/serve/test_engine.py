@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,10 +14,10 @@ from evergrad.models import LoRAConfig, add_lora
 from evergrad.models.lora import Adapter, adapted_layers
 from evergrad.models.quantize import Weights, quantize
 from evergrad.serve.engine import Engine, EngineConfig, QueueFullError
-from evergrad.serve.paged import BATCHES, ROWS, PagedGPT, Rows
+from evergrad.serve.paged import BATCHES, ROWS, WIDE, PagedGPT, Rows
 from evergrad.serve.pages import PAGE, PageTable, chunk_names
 
-from .models import VARIANTS, answer, ask, engine_of, likeliest, made
+from .models import VARIANTS, Told, answer, ask, engine_of, likeliest, made
 
 variants = pytest.mark.parametrize("name", VARIANTS)
 
@@ -82,9 +85,9 @@ def test_a_known_beginning_is_not_computed_again() -> None:
     first = ask(engine, [*start, 1, 2], 4, temperature=0)
     engine.run()
     read = []
-    engine.paged.last_scores, original = (
-        lambda rows: read.extend(len(r.tokens) for r in rows) or original(rows),
-        engine.paged.last_scores,
+    engine.paged._last_scores, original = (
+        lambda rows, *shape: read.extend(len(r.tokens) for r in rows) or original(rows, *shape),
+        engine.paged._last_scores,
     )
     second = ask(engine, [*start, 3, 4, 5], 4, temperature=0)
     engine.run()
@@ -95,6 +98,65 @@ def test_a_known_beginning_is_not_computed_again() -> None:
     engine.run()
     assert same.events[-1].reused == 32
     assert same.tokens == likeliest(engine.model, start, 4)
+
+
+def test_pages_that_are_reused_under_pressure_hold_what_they_say() -> None:
+    """Beginnings of every length in a pool that forgets, with others cancelled in between."""
+    engine, rng = engine_of(made(), sequences=4, pages=12), random.Random(2)
+    beginnings = [[rng.randrange(23) for _ in range(64)] for _ in range(3)]
+    given: list[tuple[list[int], int, int, Told]] = []
+    while len(given) < 40 or not engine.is_idle:
+        if len(given) < 40 and rng.random() < 0.6:
+            known = rng.choice(beginnings)[: rng.choice([0, 15, 16, 17, 32, 48, 63])]
+            prompt = known + [rng.randrange(23) for _ in range(rng.randrange(1, 12))]
+            seed, count = rng.randrange(100), rng.randrange(1, 16)
+            told = ask(engine, prompt, count, seed=seed, temperature=0.9)
+            if rng.random() < 0.15:
+                told.sequence.cancel()  # type: ignore[attr-defined]
+            given.append((prompt, count, seed, told))
+        engine.step()
+    assert engine.table.reused > 10 and engine.table.used == engine.table.reserved == 0
+    for prompt, count, seed, told in given:
+        engine.table.forget()
+        if told.reason != "cancelled":
+            assert answer(engine, prompt, count, seed=seed, temperature=0.9) == told.tokens
+
+
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+def test_long_prompts_are_read_with_others_to_the_same_bits(weights: Any) -> None:
+    """One alone, by long parts; many together, by short ones; and after beginnings of any number
+    of pages that others have left: the same log-probabilities."""
+    model = made(context=256, width=32)
+    model = model if weights == "float32" else quantize(model, weights)
+    engine = engine_of(model)
+    assert engine.paged.prompt_shapes == WIDE
+    rng = np.random.default_rng(3)
+    text = rng.integers(23, size=240).tolist()
+    given = [text[:n] for n in (240, 17, 33, 63, 64, 65, 129, 200)] + [[5] * 100, text[7:90]]
+    alone = []
+    for prompt in given:
+        engine.table.forget()
+        told = ask(engine, prompt, 6, seed=1, log_probabilities=2)
+        engine.run()
+        alone.append(told.events[:-1])
+    engine.table.forget()
+    for order in (given, given[::-1]):  # the second time pages are known
+        together = [ask(engine, prompt, 6, seed=1, log_probabilities=2) for prompt in order]
+        engine.run()
+        expected = alone if order is given else alone[::-1]
+        assert [told.events[:-1] for told in together] == expected
+    assert together[-1].events[-1].reused > 0
+
+
+def test_programs_of_other_bits_are_not_used() -> None:
+    class Other(PagedGPT):
+        def _new_values(self, rows: Any, batch: int, length: int) -> Any:
+            found = super()._new_values(rows, batch, length)
+            return np.nextafter(found, np.inf) if batch == 4 else found
+
+    assert Other(made(context=128, width=32), 8).prompt_shapes == ((1, 32), (1, 128))
+    assert PagedGPT(made(context=64, width=32), 8).prompt_shapes == ((1, 32), (4, 32))
+    assert PagedGPT(made(context=24), 8).prompt_shapes == ((1, 16),)
 
 
 def test_a_full_pool_makes_requests_wait_and_forgets_the_oldest_pages() -> None:
@@ -138,20 +200,23 @@ def test_log_probabilities_are_those_of_the_model(engine: Engine) -> None:
 
 def test_memory_is_known_before_and_flat(engine: Engine, collector_off: None) -> None:
     """After every program has run once, requests leave the ledger to the byte."""
-    engine = engine_of(made())
     before = LEDGER.live
-    known = engine.memory()
-    assert known["pool"] == 2 * engine.paged.keys.numel() * 4
+    engine = engine_of(made())
+    assert engine.memory()["pool"] == 2 * engine.paged.keys.numel() * 4
     engine.prepare()
+    known = engine.memory()
+    assert known["programs"] > 0
+    assert sum(known.values()) == LEDGER.live - before
     for i, prompt in enumerate(prompts(20)):
         ask(engine, prompt, 10, seed=i)
     engine.run()
     live, count = LEDGER.live, LEDGER.count
-    assert live >= before
+    assert live == sum(known.values()) + before
     for i, prompt in enumerate(prompts(20, seed=3)):
         ask(engine, prompt, 25, seed=i)
     engine.run()
     assert (LEDGER.live, LEDGER.count) == (live, count)
+    assert engine.memory() == known
 
 
 def test_preparing_compiles_all_that_requests_need() -> None:
@@ -328,7 +393,7 @@ def test_scores_do_not_depend_on_the_batch(name: str, weights: Weights, width: i
     for pool in pools:
         pool[:] = rng.normal(0, 1, pool.shape)
     before = [pool.copy() for pool in pools]
-    rows = [Rows([3 * i], 5 * i, range(1 + i, 7 + i)) for i in range(ROWS)]
+    rows = [Rows([3 * i % 70], 5 * i % 79, range(1 + i, 7 + i)) for i in range(ROWS)]
     whole = paged.last_scores(rows).copy()
     for size in BATCHES[:-1]:
         for pool, kept in zip(pools, before, strict=True):

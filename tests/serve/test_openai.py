@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .models import likeliest
+from evergrad.serve.openai_types import Reply
+from evergrad.serve.sequence import Token
+from evergrad.serve.service import Service
+from evergrad.tokenizers import BPETokenizer, ChatTokenizer
+
+from .models import likeliest, made
 from .running import ALPHABET, Running, running, small_service
 
 openai = pytest.importorskip(
@@ -219,3 +224,17 @@ def test_long_chats_are_shortened_if_wanted(client: Any) -> None:
         model="small", messages=[*turns, *HELLO], max_tokens=3, extra_body={"truncate": True}
     )
     assert found.usage.prompt_tokens <= 80 and found.choices[0].finish_reason in ("length", "stop")
+
+
+def test_bytes_of_a_token_are_its_own_though_they_are_no_text() -> None:
+    """A character of several tokens: the bytes join to it, the texts do not."""
+    pytest.importorskip("tokenizers", reason="tokenizers is not installed: evergrad[app]")
+    tokenizer = ChatTokenizer(BPETokenizer.train("ab", 256))
+    service = Service(made(vocabulary=len(tokenizer), context=64), tokenizer, "bytes")
+    reply = Reply(service, "chat.completion", "bytes")
+    tokens = tokenizer.encode("\u2603a")
+    found = reply.log_probabilities(tuple(Token(t, -1.0, ((t, -1.0),)) for t in tokens), 0)
+    parts = found["content"]
+    assert len(parts) == 4
+    assert b"".join(bytes(part["bytes"]) for part in parts).decode() == "\u2603a"
+    assert parts[0]["top_logprobs"][0]["bytes"] == parts[0]["bytes"] == [0xE2]

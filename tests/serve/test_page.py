@@ -255,6 +255,106 @@ def test_chats_side_by_side_and_two_tabs(page: Page, server: tuple[Running, Slow
     page.driver.switch_to.window(first)
 
 
+def test_a_reload_keeps_what_has_come_of_an_answer(
+    page: Page, server: tuple[Running, Slow]
+) -> None:
+    page.set(max_tokens=140, seed=1)
+    server[1].delay = 0.05
+    page.send("tell me")
+    page.until(lambda: len(page.answers()[0]) > 5)
+    page.driver.refresh()
+    page.until(lambda: page.one("#model").text == "small" and page.answers())
+    kept = page.answers()[0]
+    assert len(kept) > 5 and "stopped" in page.one(".assistant .tools").text
+    page.until(lambda: server[0].service.engine.is_idle)
+    server[1].delay = 0.0
+    assert page.is_idle()
+    page.send("again")
+    page.until(lambda: page.is_idle() and len(page.answers()) == 2)
+    assert page.answers()[0] == kept
+
+
+def test_two_tabs_of_one_chat_lose_nothing(page: Page, server: tuple[Running, Slow]) -> None:
+    page.set(max_tokens=100, seed=1)
+    page.send("one")
+    page.until(lambda: page.is_idle() and page.answers())
+    server[1].delay = 0.03
+    page.send("two")
+    page.until(lambda: len(page.answers()) == 2 and page.answers()[1])
+    first = page.driver.current_window_handle
+    page.driver.switch_to.new_window("tab")
+    page.open()
+    page.one("#chats .name").click()
+    page.until(lambda: page.questions() == ["one", "two"])
+    page.send("three")
+    server[1].delay = 0.0
+    page.until(lambda: page.is_idle() and page.answers()[-1])
+    second = page.driver.current_window_handle
+    page.driver.switch_to.window(first)
+    page.until(page.is_idle)
+    for handle in (first, second):
+        page.driver.switch_to.window(handle)
+        page.until(lambda: page.questions() == ["one", "two", "three"] and all(page.answers()))
+        page.driver.refresh()
+        page.until(lambda: page.questions() == ["one", "two", "three"] and all(page.answers()))
+    page.driver.close()
+    page.driver.switch_to.window(first)
+
+
+def test_escape_closes_the_settings_and_stops_nothing(
+    page: Page, server: tuple[Running, Slow]
+) -> None:
+    page.set(max_tokens=140, seed=1)
+    server[1].delay = 0.05
+    page.send("tell me")
+    page.until(lambda: page.answers()[0])
+    page.one("#open-settings").click()
+    page.one("#settings [name=top_k]").send_keys(webdriver.Keys.ESCAPE)
+    page.until(lambda: not page.one("#settings").is_displayed())
+    assert not page.is_idle()
+    server[1].delay = 0.0
+    page.until(page.is_idle)
+    assert "stopped" not in page.one(".assistant .tools").text
+
+
+def test_a_browser_that_is_full_says_so_and_keeps_the_message(page: Page) -> None:
+    page.run(
+        "let size = 1 << 22; while (size) { try { localStorage.setItem('fill' + Math.random(), "
+        "'x'.repeat(size)); } catch { size >>= 1; } }"
+    )
+    page.send("hello")
+    page.until(lambda: "delete a chat" in page.one("#speed").text)
+    assert page.one("#input").get_property("value") == "hello" and page.is_idle()
+    page.run("Object.keys(localStorage).filter((k) => k.startsWith('fill')).forEach((k) => "
+             "localStorage.removeItem(k))")  # fmt: skip
+    page.one("#send").click()
+    page.until(lambda: page.is_idle() and page.answers() and page.answers()[0])
+    assert page.questions() == ["hello"] and page.one("#input").get_property("value") == ""
+
+
+def test_an_answer_that_breaks_off_is_told(page: Page) -> None:
+    page.run(
+        "const text = 'data: ' + JSON.stringify({choices: [{delta: {content: 'half'}}]}) + "
+        "'\\n\\n'; window.fetch = async () => new Response(text)"
+    )
+    page.send("hello")
+    page.until(lambda: page.all(".error"))
+    assert page.answers() == ["half"] and "broke off" in page.one(".error").text
+
+
+def test_a_model_is_chosen_where_there_are_several(page: Page) -> None:
+    assert page.run("models = ['small', 'small:polite']; openSettings()") is None
+    choice = page.one("#settings [name=model]")
+    assert choice.is_displayed()
+    page.run("arguments[0].value = 'small:polite'", choice)
+    page.run("arguments[0].dispatchEvent(new Event('input', {bubbles: true}))", choice)
+    assert page.run("return asked({messages: []}).model") == "small:polite"
+    page.run("models = ['small']; $('settings').close(); openSettings()")
+    assert not choice.is_displayed()
+    assert page.run("return asked({messages: []}).model") == "small"
+    page.run("$('settings').close()")
+
+
 def test_light_and_dark_small_screens_and_keys(page: Page, tmp_path: Path) -> None:
     ground = "return getComputedStyle(document.body).backgroundColor"
     light = page.run(ground)

@@ -173,6 +173,37 @@ def test_one_beam_is_the_likeliest_token_each_time() -> None:
     assert list(found.tokens) == likeliest(model, [1, 2, 3], 40)
 
 
+def beams_of(model: Any, prompt: list[int], length: int, count: int, stops: set[int]) -> list[Any]:
+    """The texts that are complete or alive in the end, by the definition."""
+    alive: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+    complete: list[tuple[tuple[int, ...], float]] = []
+    for _ in range(length):
+        with eg.no_grad():
+            ends = [model(eg.tensor([[*prompt, *text]]))[0, -1].numpy() for text, _ in alive]
+        longer = [
+            ((*text, token), total + float(score))
+            for (text, total), row in zip(alive, ends, strict=True)
+            for token, score in enumerate(log_softmax(row))
+        ]
+        longer.sort(key=lambda pair: -pair[1])
+        complete += [pair for pair in longer[:count] if pair[0][-1] in stops]
+        alive = [pair for pair in longer if pair[0][-1] not in stops][:count]
+    return [text for text, _ in sorted([*complete, *alive], key=lambda pair: -pair[1])[:count]]
+
+
+@pytest.mark.parametrize("stops", [{3}, {1, 4, 7, 10}, set(range(11))], ids=len)
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_beam_is_complete_only_among_the_best_of_its_length(count: int, stops: set[int]) -> None:
+    model = made(vocabulary=12)
+    for first in range(6):
+        paged, table = PagedGPT(model, 60), PageTable(60)
+        expected = beams_of(model, [first, 2], 4, count, stops)
+        found = beam_search(
+            paged, table, [first, 2], 4, beams=count, stops=frozenset(stops), length_penalty=0.0
+        )
+        assert [beam.tokens for beam in found] == expected
+
+
 def test_beams_complete_at_stops_and_give_all_pages_back() -> None:
     model = made()
     paged, table = PagedGPT(model, 60), PageTable(60)
@@ -183,7 +214,7 @@ def test_beams_complete_at_stops_and_give_all_pages_back() -> None:
     assert table.available == 60
     scores = [beam.score(1.0) for beam in found]
     assert scores == sorted(scores, reverse=True)
-    with pytest.raises(ValueError, match="beams is 17"):
-        beam_search(paged, table, [1], 3, beams=17)
+    with pytest.raises(ValueError, match="beams is 33"):
+        beam_search(paged, table, [1], 3, beams=33)
     with pytest.raises(ValueError, match="not free"):
         beam_search(paged, table, [1], 79, beams=16)

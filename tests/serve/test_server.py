@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +17,11 @@ import pytest
 from evergrad.memory.ledger import LEDGER
 
 from .running import Running, running, small_service
+
+# After the extra's modules were found.
+from evergrad.serve.app import make_app  # isort: skip
+from evergrad.serve.guard import Limits  # isort: skip
+from evergrad.serve.server import TimedProtocol  # isort: skip
 
 BODY = {"prompt": "abc", "max_tokens": 5, "seed": 1}
 
@@ -96,6 +103,22 @@ def test_a_token_is_demanded() -> None:
             assert ask(where, "GET", path)[0] == 200
 
 
+def test_a_token_may_have_any_characters() -> None:
+    token = "ein-langes-Pa\u00dfwort-\u20ac"
+    with running(small_service(context=48, sequences=1), token=token) as where:
+        sent = f"Bearer {token}".encode().decode("latin-1")  # http.client sends latin-1
+        assert ask(where, Authorization=sent)[0] == 200
+        assert ask(where, Authorization=sent[:-1])[0] == 401
+
+
+def test_guesses_of_a_token_are_slowed_down() -> None:
+    limits = {"token": "a-long-secret-token", "rate": 0.001, "burst": 3}
+    with running(small_service(context=48, sequences=1), **limits) as where:
+        found = [ask(where, Authorization=f"Bearer {n}")[0] for n in range(5)]
+        assert found == [401, 401, 401, 429, 429]
+        assert ask(where, Authorization="Bearer a-long-secret-token")[0] == 429
+
+
 def test_where_others_can_connect_there_is_a_token() -> None:
     from evergrad.serve.server import limits_for
 
@@ -148,6 +171,150 @@ def test_large_bodies_are_refused(server: Running) -> None:
 def test_bodies_that_are_no_objects_are_told(server: Running, body: bytes) -> None:
     status, found, _ = ask(server, body=body)
     assert status == 400 and found["error"]["type"] == "invalid_request_error"
+
+
+def raw(where: Running, *parts: bytes, wait: float = 0.0) -> bytes:
+    """What comes back for bytes that are sent in parts, until the server closes the connection."""
+    with socket.create_connection(("127.0.0.1", int(where.url.rpartition(":")[2])), 30) as sent:
+        for part in parts:
+            sent.sendall(part)
+            time.sleep(wait)
+        found = b""
+        try:
+            while part := sent.recv(1 << 16):
+                found += part
+        except ConnectionResetError:
+            pass
+        return found
+
+
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize(
+    "parts", [
+        (HEAD + b"Content-Length: 50\r\n\r\n", b'{"prompt'),
+        (HEAD + b"Content-Length: 50\r\n\r\n",),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n{\r\n"),
+    ],
+)  # fmt: skip
+def test_a_body_has_to_come_in_time(parts: Any) -> None:
+    with running(small_service(context=48, sequences=1), body_seconds=0.3) as where:
+        found = raw(where, *parts)
+        assert found.startswith(b"HTTP/1.1 408 ") and b"did not come" in found
+        assert ask(where)[0] == 200
+
+
+@pytest.mark.parametrize("parts", [
+    (), (b"POST /v1",), (HEAD,), (HEAD, b"X-A: b\r\n") * 3,
+    (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /heal", b"t"),
+])  # fmt: skip
+def test_a_head_has_to_come_in_time(monkeypatch: pytest.MonkeyPatch, parts: Any) -> None:
+    """Also where bytes come now and then, and after a request that was answered."""
+    monkeypatch.setattr(TimedProtocol, "seconds", 0.5)
+    with running(small_service(context=48, sequences=1)) as where:
+        begun = time.monotonic()
+        raw(where, *parts, wait=0.1)
+        assert time.monotonic() - begun < 10
+        service = where.service
+        step = service.engine.step  # an answer may take longer than the head of its request
+        service.engine.step = lambda: (time.sleep(0.2), step())[1]  # type: ignore[method-assign]
+        assert ask(where)[0] == 200
+
+
+@pytest.mark.parametrize("head", [
+    b"Content-Length: -1", b"Content-Length: 1e3", b"Content-Length: " + b"9" * 5000,
+    b"Content-Length: 5\r\nContent-Length: 6", b"Transfer-Encoding: gzip", b"X: " + b"y" * 200_000,
+    b"Host: evil.example", b"Origin: http://[", b"Origin: http://[::1", b"Origin: ",
+    b"Origin: null", b"Origin: http://localhost@evil.example", b"Origin: http://evil.example/localhost",
+    b"Content-Length: \xb2", b"Authorization: \xff\xfe",
+])  # fmt: skip
+def test_hostile_heads_are_refused(server: Running, head: bytes) -> None:
+    found = raw(server, HEAD + head + b"\r\nConnection: close\r\n\r\n")
+    assert found == b"" or 400 <= int(found.split()[1]) < 500, found[:200]
+    assert ask(server)[0] == 200
+
+
+def test_a_client_that_is_gone_before_the_first_event_is_not_answered() -> None:
+    """The application alone: the disconnection is there when the answer begins."""
+    service = small_service(context=160, sequences=1)
+    app = make_app(service, Limits())
+    body = json.dumps({"prompt": "a", "max_tokens": 150, "stream": True, "seed": 0}).encode()
+    messages: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
+    scope = {
+        "type": "http", "method": "POST", "path": "/v1/completions", "query_string": b"",
+        "headers": [(b"host", b"localhost")], "http_version": "1.1", "client": ("127.0.0.1", 1),
+    }  # fmt: skip
+
+    async def receive() -> Any:
+        return messages.pop(0) if messages else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        pass
+
+    submitted = []
+    submit = service.worker.submit
+    service.worker.submit = lambda r: submitted.append(submit(r)) or submitted[-1]  # type: ignore
+    asyncio.run(app(scope, receive, send))
+    assert submitted and all(answer.sequence.is_cancelled for answer in submitted)
+
+
+def test_embeddings_of_clients_that_are_gone_are_not_computed(server: Running) -> None:
+    computed, wait = [], threading.Event()
+    embed = server.service.engine.embed
+
+    def slow(tokens: tuple[int, ...]) -> list[float]:
+        computed.append(tokens)
+        wait.wait(0.05)
+        return embed(tokens)
+
+    server.service.engine.embed = slow  # type: ignore[method-assign]
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), 30)
+        connection.request("POST", "/v1/embeddings", json.dumps({"input": ["a"] * 500}))
+        while not computed:
+            time.sleep(0.01)
+        connection.close()
+        time.sleep(1.0)
+        count = len(computed)
+        time.sleep(0.5)
+        assert len(computed) == count < 500
+    finally:
+        server.service.engine.embed = embed  # type: ignore[method-assign]
+    assert ask(server, path="/v1/embeddings", body={"input": "a"})[0] == 200
+
+
+def test_too_many_embeddings_at_once_are_refused(server: Running) -> None:
+    go = threading.Event()
+    embed = server.service.engine.embed
+
+    def held(tokens: tuple[int, ...]) -> list[float]:
+        go.wait(30)
+        return embed(tokens)
+
+    server.service.engine.embed = held  # type: ignore[method-assign]
+    try:
+        with ThreadPoolExecutor(12) as pool:
+            body = {"input": "a"}
+            sent = [pool.submit(ask, server, path="/v1/embeddings", body=body) for _ in range(12)]
+            end = time.monotonic() + 20
+            while sum(one.done() for one in sent) < 4 and time.monotonic() < end:
+                time.sleep(0.01)
+            go.set()
+            found = [one.result() for one in sent]
+    finally:
+        server.service.engine.embed = embed  # type: ignore[method-assign]
+    assert sorted(status for status, *_ in found) == [200] * 8 + [429] * 4
+    assert all(one[2]["retry-after"] == "1" for one in found if one[0] == 429)
+
+
+def test_made_up_paths_are_counted_together(server: Running) -> None:
+    """Each name that is counted stays in memory and in what /metrics gives."""
+    before = len(ask(server, "GET", "/metrics")[1].splitlines())
+    for number in range(20):
+        for path in (f"/v1/{number}", f"/v1/models/{number}", f"/{number}", f"/v1/%0A{number}"):
+            assert ask(server, "GET", path)[0] == 404
+    assert len(ask(server, "GET", "/metrics")[1].splitlines()) <= before + 2
 
 
 def test_unknown_paths_and_methods(server: Running) -> None:
@@ -213,6 +380,47 @@ def test_a_client_that_goes_frees_its_place(server: Running) -> None:
     settle(server)
     table = server.service.engine.table
     assert table.used == 0 and table.reserved == 0
+
+
+def test_waiting_clients_that_go_take_no_room_of_others() -> None:
+    """Whole answers too: nothing is written of them that would show that nobody reads."""
+    service = small_service(sequences=1, waiting=4)
+    step = service.engine.step
+    service.engine.step = lambda: (time.sleep(0.01), step())[1]  # type: ignore[method-assign]
+    with running(service) as where:
+        first, answer = open_stream(where, temperature=0, logit_bias={"47": -100, "50": -100})
+        assert answer.readline()
+        gone = [http.client.HTTPConnection(first.host, first.port, 30) for _ in range(4)]
+        for one in gone:
+            one.request("POST", "/v1/completions", json.dumps({**BODY, "max_tokens": 100}))
+        end = time.monotonic() + 10
+        while service.engine.load[1] < 4 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert ask(where)[0] == 429
+        for one in gone:
+            one.close()
+        while service.engine.load[1] and time.monotonic() < end:
+            time.sleep(0.01)
+        assert service.engine.load == (1, 0)
+        assert ask(where)[0] == 200
+        answer.close()
+        first.close()
+        settle(where)
+
+
+def test_an_answer_of_nobody_is_not_written_on() -> None:
+    service = small_service(sequences=1)
+    step = service.engine.step
+    service.engine.step = lambda: (time.sleep(0.01), step())[1]  # type: ignore[method-assign]
+    with running(service) as where:
+        connection = http.client.HTTPConnection("127.0.0.1", int(where.url.rpartition(":")[2]), 30)
+        options = {"max_tokens": 150, "logit_bias": {"47": -100, "50": -100}}
+        connection.request("POST", "/v1/completions", json.dumps({**BODY, **options}))
+        while service.engine.written < 3:
+            time.sleep(0.001)
+        connection.close()
+        settle(where)
+        assert service.engine.written < 100
 
 
 def test_a_stopping_server_lets_streams_end() -> None:

@@ -20,6 +20,8 @@ def csr_example(ns: Any, requires_grad: bool = False) -> Any:
 
 CALLS: dict[str, Any] = {
     "itself": lambda ns, s: s,
+    "plus dense": lambda ns, s: s + dense_example(ns),
+    "csc plus dense": lambda ns, s: s.to_sparse_csc() + dense_example(ns) * 2,
     "to_dense": lambda ns, s: s.to_dense(),
     "to_sparse": lambda ns, s: s.to_sparse(),
     "to_sparse_coo": lambda ns, s: s.to_sparse_coo(),

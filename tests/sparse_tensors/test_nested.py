@@ -110,6 +110,12 @@ CALLS: dict[str, Any] = {
     "chunk": lambda ns, x: x.chunk(2, -1),
     "split": lambda ns, x: x.split([1, 3], -1),
     "cat": lambda ns, x: ns.cat([x, x * 2], -1),
+    "squeeze": lambda ns, x: x.unsqueeze(2).squeeze(2),
+    "expand": lambda ns, x: x.unsqueeze(2).expand(3, x.size(1), 5, 4),
+    "chunk 0": lambda ns, x: x.chunk(2, 0),
+    "argmax": lambda ns, x: (x.argmax(-1), x.argmin(2, keepdim=True), x.argmax(1)),
+    "max": lambda ns, x: [*x.max(-1), *x.min(1), *x.max(2, keepdim=True)],
+    "products over the ragged dimension": lambda ns, x: x.transpose(1, 2) @ x,
     "zeros_like": lambda ns, x: ns.zeros_like(x),
     "ones_like": lambda ns, x: ns.ones_like(x),
     "dropout off": lambda ns, x: ns.nn.functional.dropout(x, 0.5, training=False),
@@ -354,6 +360,41 @@ def test_attention(torch: ModuleType) -> None:
     assert_same(ours_grads, theirs_grads, 1e-9)
 
 
+def test_gradients_through_choices_and_products() -> None:
+    x = ragged(evergrad)
+    offsets = x.offsets()
+
+    def value(values: Any) -> Any:
+        y = evergrad.nested.nested_tensor_from_jagged(values, offsets)
+        gram = y.transpose(1, 2) @ y
+        wide = y.unsqueeze(2).expand(-1, -1, 2, -1).values()
+        chosen = y.max(-1).values.values().sum() + y.min(1).values.sum()
+        return gram.sum() + wide.square().sum() + chosen + y.chunk(2, 0)[1].values().exp().sum()
+
+    values = x.values().detach().requires_grad_()
+    assert evergrad.autograd.gradcheck(value, (values,))
+    assert evergrad.autograd.gradcheck(
+        lambda v: evergrad.softmax(
+            evergrad.nested.nested_tensor_from_jagged(v, offsets), 1
+        ).values().square().sum(), (values,)
+    )  # fmt: skip
+
+
+def test_singleton_dimensions_before_the_ragged_one() -> None:
+    x = ragged(evergrad)
+    again = x.unsqueeze(1).squeeze(1)
+    assert again.shape == x.shape and [p.tolist() for p in again] == [p.tolist() for p in x]
+
+
+def test_choices_among_nothing_are_refused() -> None:
+    parts = [evergrad.ones(2, 3), evergrad.ones(0, 3)]
+    x = evergrad.nested.nested_tensor(parts, layout=evergrad.jagged)
+    for choose in (evergrad.argmax, evergrad.argmin, evergrad.max, evergrad.min):
+        with pytest.raises(IndexError, match="non-zero size"):
+            choose(x, 1)
+        assert choose(x, -1) is not None
+
+
 def test_second_derivatives() -> None:
     def function(*parts: Any) -> Any:
         x = evergrad.nested.as_nested_tensor(list(parts), layout=evergrad.jagged)
@@ -395,3 +436,19 @@ def test_an_optimizer_can_train_a_ragged_leaf() -> None:
     with evergrad.no_grad():
         leaf.sub_(leaf.grad * 0.5)
     assert leaf.values().abs().max().item() < 1e-12 and leaf.is_leaf and leaf.requires_grad
+
+
+@pytest.mark.parametrize("name", ["rand_like", "randn_like", "randint_like"])
+def test_draws_like_a_nested_tensor(name: str, torch: ModuleType) -> None:
+    """PyTorch's numbers, with the offsets of the tensor, so that the two go together."""
+    further = (9,) if name == "randint_like" else ()
+
+    def program(ns: Any) -> Any:
+        x = ns.nested.nested_tensor([ns.ones(2, 3), ns.ones(4, 3)], layout=ns.jagged)
+        ns.manual_seed(7)
+        drawn = getattr(ns, name)(x, *further)
+        return drawn.values(), (x + drawn).values(), [tuple(part.shape) for part in drawn.unbind()]
+
+    agree(program, torch, tolerance=1e-6)
+    with pytest.raises(NotImplementedError):
+        getattr(evergrad, name)(evergrad.eye(2).to_sparse(), *further)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,29 @@ def test_reductions(name: str) -> None:
     eg.testing.assert_close(inner.values(), call(x, -1))
     parts = [x[a:b] for a, b in pairwise(ENDS)]
     eg.testing.assert_close(call(jagged(x, ENDS), 1), eg.stack([call(part, 0) for part in parts]))
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("name", ["amax", "amin"])
+def test_extremes_of_empty_examples_are_those_of_torch(
+    name: str, keepdim: bool, torch: ModuleType
+) -> None:
+    found = []
+    for ns in (eg, torch):
+        parts = [ns.tensor(values(n, 2, seed=n).numpy()) for n in (3, 0, 2)]
+        x = ns.nested.nested_tensor(parts, layout=ns.jagged, requires_grad=True)
+        y = getattr(x, name)(1, keepdim=keepdim)
+        if not keepdim:  # PyTorch has no gradient for the other
+            y[0].sum().backward()
+            y = ns.cat([y.detach(), x.grad.values()[:3]])
+        found.append(y.detach().numpy())
+    np.testing.assert_array_equal(*found)
+    for lengths in ((0, 0), (0,)):
+        empty = nested.nested_tensor([eg.ones(n, 2) for n in lengths], layout=eg.jagged)
+        with pytest.raises(IndexError, match="reduction dim 1 to have non-zero size"):
+            getattr(empty, name)(1)
+    with pytest.raises(IndexError, match="non-zero size"):
+        getattr(jagged(values(0, 4), [0]), name)(1)
 
 
 def test_layers_that_work_on_values() -> None:

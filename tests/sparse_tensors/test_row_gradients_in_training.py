@@ -167,3 +167,33 @@ def test_compiled_steps_follow_the_rows_touched(optimizer: str, form: str) -> No
         compiled(numbers)  # makes the optimizer's state
         plans.append(int(compiled.plan(numbers).peak))
     assert plans[0] == plans[1]
+
+
+@pytest.mark.filterwarnings("ignore:.*is not one compiled program")
+@pytest.mark.parametrize("optimizer", ["SGD", "Adagrad", "SparseAdam"])
+def test_a_compiled_step_that_leaves_its_gradient_follows_the_rows(optimizer: str) -> None:
+    """With ``zero_grad`` at its beginning the gradient stays, so that Python goes on after the
+    lookup: its writes are in place, and nothing of the table's size is copied."""
+    losses, tables = [], []
+    for wrap in (lambda step: step, eg.compile):
+        layer = nn.Embedding(50_000, 64, sparse=True, _weight=eg.ones(50_000, 64))
+        made = OPTIMIZERS[optimizer](eg, list(layer.parameters()))
+
+        def step(rows: eg.Tensor, layer: Any = layer, made: Any = made) -> eg.Tensor:
+            made.zero_grad()
+            loss = (layer(rows) ** 2).mean()
+            loss.backward()
+            made.step()
+            return loss.detach()
+
+        run: Any = wrap(step)
+        losses.append([])
+        for number in range(6):
+            rows = eg.tensor(np.random.default_rng(number % 2).integers(0, 50_000, 100))
+            with memory.track() as tracked:
+                losses[-1].append(run(rows).item())
+        assert tracked.peak - tracked.live_at_start < 1 << 20  # the table has 12.8 MB
+        assert layer.weight.grad is not None and layer.weight.grad.is_sparse
+        tables.append(layer.weight.detach())
+    assert losses[0] == losses[1]
+    assert eg.equal(*tables)

@@ -5,6 +5,7 @@ _VALID = "0 is no padding, and so is 'valid'"
 _STRIDE = "None is the size of the window, and so is ()"
 _REFUSED = "PyTorch itself refuses what the stub states"
 _CUDA = "PyTorch has this overload for CUDA only"
+_REFUSED_FORM = "the deprecated form with factors before the tensors"
 _GIVEN = "None tells that it was not given; correction excludes it"
 _POSITIONAL = "an operator, which nobody calls by keyword"
 
@@ -26,6 +27,7 @@ DIFFERENT = {
     "torch.conv3d": _VALID,
     "torch.addmm": _CUDA,
     "torch.baddbmm": _CUDA,
+    "torch.sspaddmm": _REFUSED_FORM,
     "torch.bmm": _CUDA,
     "torch.mm": _CUDA,
     "torch.full": _REFUSED,

@@ -48,7 +48,7 @@ if __name__ == "__main__":
     assert torch.nn is nn is sys.modules["torch.nn"]
     assert isinstance(net.layer, Linear) and cudnn.benchmark
     assert type(pickle.loads(pickle.dumps(net))) is Net
-    assert "evergrad" in sys.modules and torch.Tensor.__module__.startswith("evergrad")
+    assert "evergrad" in sys.modules and torch.nn.Linear.__module__.startswith("evergrad")
     print(sys.argv[1:], double(2), torch.__version__, torch.version.__version__)
     sys.exit(7)
 """
@@ -198,3 +198,103 @@ def test_versions_compare_by_numbers(other: object) -> None:
 
 def test_later_versions_are_larger() -> None:
     assert TORCH_VERSION < "3.0" and TorchVersion("2.9") < (2, 13) and TORCH_VERSION <= "2.13.0"
+
+
+def test_element_types_are_in_the_dictionary_of_torch() -> None:
+    """``vars(torch)["float32"]``; programs have their own annotations, and print torch's names."""
+    program = (
+        "import torch\n"
+        "class A:\n    x: int = 1\n"
+        "assert A.__annotations__ == {'x': int}\n"
+        "print(vars(torch)['float32'], vars(torch)['long'], torch.ones(2).shape, torch.strided)\n"
+    )
+    command = [sys.executable, "-m", "evergrad.as_torch", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    assert done.stdout.strip() == "torch.float32 torch.int64 torch.Size([2]) torch.strided"
+
+
+KINDS = """
+import copy, pickle
+import torch
+
+x, p = torch.ones(2), torch.nn.Parameter(torch.ones(1))
+assert str(type(x)) == "<class 'torch.Tensor'>" and type(x).__module__ == "torch"
+assert str(type(p)) == "<class 'torch.nn.parameter.Parameter'>"
+assert repr(x) == "tensor([1., 1.])" and repr(p).startswith("Parameter containing:\\ntensor(")
+for value in (x, p, torch.ones(1, requires_grad=True)):
+    for made in (pickle.loads(pickle.dumps(value)), copy.deepcopy(value)):
+        assert type(made) is type(value) and torch.equal(made, value)
+assert pickle.loads(pickle.dumps(torch.Tensor)) is torch.Tensor
+
+
+class Own(torch.Tensor):
+    pass
+
+
+own = x.as_subclass(Own)
+assert repr(own) == "Own([1., 1.])" and type(own + 1) is Own
+step = torch.compile(lambda a, w: {"sum": (a * w).sum(), "kind": type(a), "same": w})
+found = step(x, p)
+assert found["sum"].item() == 2 and found["kind"] is torch.Tensor and found["same"] is p
+"""
+
+
+def test_tensors_are_named_as_in_pytorch() -> None:
+    command = [sys.executable, "-W", "error", "-m", "evergrad.as_torch", "-c", KINDS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    check = "import evergrad, evergrad.as_torch as a; a.install(); a.uninstall()\n"
+    check += "assert evergrad.Tensor.__module__ == 'evergrad.core.tensor'"
+    subprocess.run([sys.executable, "-c", check], check=True)
+
+
+# What programs and packages put into sys.modules: attributes missing, raising, made on demand.
+ODD_MODULES = """
+import sys
+import types
+
+class Plain: pass
+class Slots: __slots__ = ()
+class Raising:
+    def __getattr__(self, name): raise RuntimeError("not bound: " + name)
+class RaisingClass:
+    @property
+    def __class__(self): raise RuntimeError("unbound proxy")
+class Anything:
+    def __getattr__(self, name): return Anything()
+class Lazy(types.ModuleType):
+    def __getattr__(self, name): raise ImportError("the import of " + name + " failed")
+class Unequal:
+    __name__ = property(lambda self: 1 / 0)
+    __eq__ = lambda self, other: 1 / 0
+    __hash__ = None
+
+nameless = types.ModuleType("nameless")
+del nameless.__name__
+for place, value in enumerate([
+    None, 0, "text", Plain, Plain(), Slots(), Raising(), RaisingClass(), Anything(), Lazy("lazy"),
+    Unequal(), nameless, types.SimpleNamespace(), {},
+]):
+    sys.modules[f"odd{place}"] = value
+    sys.modules[f"evergrad.nn.odd{place}"] = value
+sys.modules["loky.backend.spawn"] = None
+before = dict(sys.modules)
+
+import evergrad.as_torch
+
+evergrad.as_torch.install()
+import torch
+class Own(torch.Tensor): pass
+assert type(torch.nn.Linear(2, 3)(torch.ones(1, 2).as_subclass(Own))) is Own
+evergrad.as_torch.uninstall()
+assert not [name for name in sys.modules if name.split(".")[0] == "torch"]
+assert all(sys.modules[name] is value for name, value in before.items())
+"""
+
+
+def test_objects_of_any_kind_in_sys_modules() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ODD_MODULES], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -176,3 +176,19 @@ def test_small_semantics() -> None:
     assert double(evergrad.ones(2)).tolist() == [2.0, 2.0]
     with evergrad.inference_mode():
         assert evergrad.is_inference(evergrad.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("size", "align", "scales"),
+    [((3, 3), False, (None, None)), ((3, 3), False, (1.7, 0.9)), ((5, 7), True, (0.6, 0.8)),
+     ((5, 7), False, (None, 0.8)), ((9, 9), False, (1.7, 0.9)), ((12, 4), False, (1.3, 0.5))],
+)  # fmt: skip
+def test_smoothed_interpolation_at_given_scales(
+    torch: ModuleType, size: Any, align: bool, scales: Any
+) -> None:
+    images = RNG.standard_normal((1, 2, 9, 9)).astype(np.float32)
+    function = import_module("evergrad._aten")._upsample_bilinear2d_aa
+    own = function(evergrad.tensor(images), list(size), align, *scales)
+    smooth = torch.ops.aten._upsample_bilinear2d_aa
+    expected = smooth(torch.tensor(images), list(size), align, *scales)
+    np.testing.assert_allclose(own.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)

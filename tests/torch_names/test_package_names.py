@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import numpy as np
+import pytest
 
 import evergrad
 from evergrad import nn
@@ -19,8 +23,35 @@ from torch._guards import GuardSource
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.utils.checkpoint import get_device_states, set_device_states
 from torch.utils.flop_counter import FlopCounterMode
+from torch.cuda.random import manual_seed
+from torch.cuda.streams import Event, Stream
+from torch._vmap_internals import _vmap
+from torch.jit._script import script
+from torch.jit._state import _enabled
+from torch.nn.modules.linear import LazyLinear
+from torch.optim._muon import Muon
+from torch.signal.windows.windows import hann
+from torch.nn.quantized import BatchNorm2d, FloatFunctional  # through an import of all names
+from torchvision.datasets import STL10, SVHN
+from torchvision.datasets.utils import download_and_extract_archive
+from torchvision.transforms import RandAugment
+from torchvision.models import VGG16_Weights
+from torchvision.models.resnet import ResNet50_Weights
 import torch.utils.data._utils.pin_memory
+import torchvision
 
+assert VGG16_Weights.DEFAULT.name == "DEFAULT" and ResNet50_Weights.IMAGENET1K_V2.value
+assert len(torch._sample_dirichlet(torch.ones(3))) == len(torch._standard_gamma(torch.ones(3))) == 3
+with torch._dynamo.utils.disable_cache_limit():
+    pass
+
+# What a package re-exports is the same thing in the module that defines it.
+assert LazyLinear is torch.nn.LazyLinear and Muon is torch.optim.Muon and script(3) == 3
+assert torch.equal(_vmap(torch.sin)(torch.ones(2)), torch.ones(2).sin())
+assert Stream is torch.cuda.Stream and Event is torch.cuda.Event and manual_seed(1) is None
+assert torch.equal(hann(4), torch.signal.windows.hann(4))
+assert hasattr(torch.cuda.random, "seed_all") and torch.cuda.random.seed_all() is None
+assert not _enabled and not hasattr(torchvision.datasets, "STL10")
 assert not hasattr(torch.mps, "Event") and getattr(torch.mps, "Event", None) is None
 assert isinstance(torch.mps.Event, type)  # read by its path
 assert not hasattr(torch.mps, "Event")
@@ -29,7 +60,10 @@ try:
     raise ValueError("mine")
 except (CheckpointException, ValueError):
     pass
-for use in (FlopCounterMode, lambda: _add_batch_dim(torch.ones(1), 0, 1)):
+for use in (
+    FlopCounterMode, lambda: _add_batch_dim(torch.ones(1), 0, 1), STL10, RandAugment, SVHN,
+    BatchNorm2d, FloatFunctional, lambda: download_and_extract_archive("url", "folder"),
+):
     try:
         use()
     except NotImplementedError as error:
@@ -195,3 +229,51 @@ def test_optimizers_that_wrap_others_ask_for_their_hooks() -> None:
     layer(evergrad.ones(1)).sum().backward()
     wrapper.step()
     assert seen == [1]
+
+
+def test_the_line_search_under_its_private_name(torch: ModuleType) -> None:
+    from evergrad.as_torch import rare_functions
+
+    def search(ns: Any, strong_wolfe: Any) -> list[float]:
+        x, d = ns.tensor([1.3, 0.7]), ns.tensor([-1.0, 0.8])
+
+        def evaluate(x: Any, t: float, d: Any) -> tuple[float, Any]:
+            point = (x + t * d).requires_grad_()
+            value = (point**4).sum() + point.prod()
+            (gradient,) = ns.autograd.grad(value, point)
+            return value.item(), gradient
+
+        found = []
+        for step in (0.1, 1.0, 5.0):
+            f, g = evaluate(x, 0.0, d)
+            f, g, t, used = strong_wolfe(evaluate, x, step, d, f, g, g.dot(d))
+            found += [f, *g.tolist(), t, used]
+        return found
+
+    reference: Any = import_module("torch.optim.lbfgs")
+    theirs = search(torch, reference._strong_wolfe)
+    ours = search(evergrad, rare_functions.strong_wolfe)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    args = (0.0, 1.0, -2.0, 1.0, 0.5, 1.0)
+    lowest = reference._cubic_interpolate(*map(torch.tensor, args))
+    assert abs(rare_functions.cubic_interpolate(*args) - lowest.item()) < 1e-6
+
+
+def test_subclasses_whose_new_takes_further_arguments() -> None:
+    class Tagged(evergrad.Tensor):
+        tag: str
+
+        def __new__(cls, *data: Any, tag: str = "", requires_grad: bool = False) -> Any:
+            made = evergrad.Tensor._make_subclass(cls, evergrad.tensor(data[0]), requires_grad)
+            made.tag = tag
+            return made
+
+    class TaggedParameter(Tagged, nn.Parameter):
+        pass
+
+    for kind in (Tagged, TaggedParameter):
+        made = kind([1.0, 2.0], tag="metres", requires_grad=True)
+        assert type(made) is kind and made.tag == "metres" and made.requires_grad
+    assert isinstance(made, nn.Parameter)
+    with pytest.raises(TypeError, match="tag"):
+        evergrad.Tensor([1.0], tag="metres")

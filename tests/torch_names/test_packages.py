@@ -75,7 +75,44 @@ calls = []
 units = torch.ones(3).as_subclass(Units)
 results = (units + 1, torch.sin(units), units[0], units.T, 2 * units, torch.cat([units, units]))
 assert all(type(result) is Units for result in results), [type(r) for r in results]
-assert calls == ["__add__", "sin", "__getitem__", "__get__", "__rmul__", "cat"], calls
+assert calls == ["add", "sin", "__getitem__", "__get__", "mul", "cat"], calls
+
+
+class Foreign:
+    def __radd__(self, other):
+        return "radd"
+
+    __rmul__ = __gt__ = __radd__
+
+
+calls.clear()
+units += 1
+units /= 2
+units[0] = 3
+results = 1 - units, 1 / units, units % 2, units @ units
+results = units > 1, units != 1, units == 1, units**2
+assert (units + Foreign(), units * Foreign(), units < Foreign()) == ("radd",) * 3
+assert calls == [
+    "add_", "div_", "__setitem__", "__rsub__", "__rdiv__", "remainder", "matmul", "gt", "ne",
+    "__eq__", "pow",
+], calls
+try:
+    units + "text"
+except TypeError as error:
+    assert "unsupported operand" in str(error)
+HANDLED = {torch.Tensor.add: 1, torch.Tensor.mul: 2, torch.Tensor.gt: 3, torch.Tensor.div: 4}
+
+
+class Table(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return HANDLED.get(func, 0)
+
+
+table = torch.ones(2).as_subclass(Table)
+assert (table + 1, 1 + table, table * 2, 2 * table, table > 1, table / 2, table - 1) == (
+    1, 1, 2, 2, 3, 4, 0
+)
 
 
 class Diagonal:
@@ -227,3 +264,120 @@ def test_optimizers_that_wrap_another() -> None:
     weight.sum().backward()
     wrapped.step()
     assert weight.tolist() == [0.0, 0.0]
+
+
+LAYERS = """
+import torch
+from torch import nn
+
+
+class Kind(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        seen.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Like:  # no tensor
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        assert func in (nn.functional.linear, torch.nn.functional.relu, nn.functional.layer_norm)
+        plain = [arg.tensor if isinstance(arg, Like) else arg for arg in args]
+        return Like(func(*plain, **(kwargs or {})))
+
+
+seen = []
+net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.LayerNorm(3))
+x = torch.ones(2, 4)
+made = net(x.as_subclass(Kind))
+assert type(made) is Kind and seen == ["linear", "relu", "layer_norm"], (type(made), seen)
+loss = nn.CrossEntropyLoss()(made, torch.tensor([0, 1]))
+assert type(loss) is Kind and seen[3:] == ["cross_entropy"], seen
+loss.backward()
+assert type(net[0].weight.grad) is torch.Tensor
+assert type(nn.Conv2d(1, 1, 3)(torch.ones(1, 1, 4, 4).as_subclass(Kind))) is Kind
+like = net(Like(x))
+assert type(like) is Like and torch.equal(like.tensor, net(x))
+assert type(net(x)) is torch.Tensor
+step = torch.compile(net, fullgraph=True)
+assert torch.allclose(step(x), net(x))
+"""
+
+
+def test_layers_dispatch_to_classes_that_take_over() -> None:
+    command = [sys.executable, "-W", "error", "-m", "evergrad.as_torch", "-c", LAYERS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_subclasses_pass_through_layers_without_as_torch() -> None:
+    class Length(evergrad.Tensor):
+        pass
+
+    made = nn.Linear(2, 1)(evergrad.ones(3, 2).as_subclass(Length))
+    assert type(made) is Length
+    assert type(nn.Linear(2, 1)(evergrad.ones(3, 2))) is evergrad.Tensor
+
+
+MODES = """
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+class Log(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        seen.append(func.__name__)
+        out = func(*args, **(kwargs or {}))
+        return out * 2 if func in (torch.Tensor.add, torch.add) else out
+
+
+seen = []
+x = torch.ones(3, requires_grad=True)
+before = torch.Tensor.add
+with Log():
+    y = x.add(1)
+    assert torch.Tensor.add == before and hash(torch.Tensor.add) == hash(before)
+    z = torch.nn.functional.relu(y.sin()[0] * 2)
+    with Log():
+        w = torch.cat([x, x])
+assert seen == ["add", "sin", "__getitem__", "mul", "relu", "cat", "cat"], seen
+assert y.tolist() == [4.0, 4.0, 4.0] and torch.Tensor.add is before
+z.backward()
+x.add(1)
+assert len(seen) == 7
+
+a, b = [torch.ones(2)], [torch.tensor([0.0, 3.0])]
+torch._foreach_maximum_(a, b)
+assert a[0].tolist() == [1.0, 3.0]
+torch._foreach_minimum_(a, 2.0)
+assert a[0].tolist() == [1.0, 2.0]
+"""
+
+
+def test_function_modes_see_methods() -> None:
+    command = [sys.executable, "-W", "error", "-m", "evergrad.as_torch", "-c", MODES]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+_PICKLED = """
+import pickle
+import evergrad as eg
+import evergrad.nn.modules.transformer
+
+class Units(eg.Tensor):
+    pass
+
+eg.nn.Linear(2, 2)(eg.ones(1, 2).as_subclass(Units))
+for name in ("gelu", "relu"):
+    layer = eg.nn.TransformerEncoderLayer(4, 2, 8, activation=name)
+    assert pickle.loads(pickle.dumps(layer)).activation is layer.activation
+"""
+
+
+def test_transformers_are_pickled_after_layers_dispatch() -> None:
+    """Their activation is pickled by its name, whatever the name by which they were imported."""
+    subprocess.run([sys.executable, "-c", _PICKLED], check=True)

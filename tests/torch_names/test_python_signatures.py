@@ -25,7 +25,14 @@ _DISPATCH = "PyTorch's dispatches on return_indices; ours states what it takes"
 _FURTHER = "takes what the method of its kind takes, as *args"
 _OPEN = "PyTorch's takes anything and reads it later"
 _PRIVATE = "a private argument"
+_NOTHING = "PyTorch's shows those of Module, which refuses them; ours takes none"
 DIFFERENT = {
+    **dict.fromkeys(
+        (f"nn.{name}" for name in (
+            "LogSigmoid", "Sigmoid", "Softmax2d", "Softsign", "Tanh", "Tanhshrink",
+        )),
+        _NOTHING,
+    ),
     **{f"nn.functional.{kind}_pool{rank}d": _DISPATCH for kind in ("adaptive_max", "max")
        for rank in (1, 2, 3)},
     **{f"nn.functional.fractional_max_pool{rank}d": _DISPATCH for rank in (2, 3)},

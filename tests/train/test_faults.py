@@ -255,7 +255,10 @@ def test_folder_in_use(tmp_path: Path) -> None:
     ("words", "message"),
     [
         ([], "is the folder of a run; go on with it with --resume"),
-        (["--resume", "--batch", "9"], "batch cannot change in a run that goes on: it is 8 there"),
+        (
+            ["--resume", "--batch", "9"],
+            "batch cannot change in a run that is resumed: it is 8",
+        ),
         (["--resume", "--width", "9"], "model.width cannot change"),
     ],
 )

@@ -117,6 +117,24 @@ def test_an_example_longer_than_a_row_keeps_its_end() -> None:
     assert pad([long], 8)[0].numpy().tolist() == tokens.numpy().tolist()
 
 
+def test_what_follows_the_last_answer_is_left_out() -> None:
+    """A long question at the end would push the answer out of the row: a loss of nothing is NaN."""
+    example = Example(list(range(30)), [False] * 5 + [True] * 3 + [False] * 22)
+    tokens, following, segments = (t.numpy() for t in pack([example], 10, 1, draw(0, "x")))
+    assert tokens[0, :7].tolist() == list(range(7)) and segments[0].tolist() == [0] * 7 + [-1] * 3
+    assert following[0].tolist() == [IGNORED] * 4 + [5, 6, 7] + [IGNORED] * 3
+    for context in range(1, 12):
+        assert (pack([example], context, 2, draw(0, "x"))[1].numpy() != IGNORED).any(1).all()
+
+
+@pytest.mark.parametrize("length", [2, 3, 4])
+def test_the_shortest_examples_fill_whole_rows(length: int) -> None:
+    example = Example(list(range(length)), [False] + [True] * (length - 1))
+    for context in (1, 2, 5, 16):
+        segments = pack([example], context, 3, draw(0, "x"))[2].numpy()
+        assert (segments.max(1) + 1 == max(1, context // (length - 1))).all()
+
+
 def test_the_loss_is_that_of_the_answers(base: str, tmp_path: Path) -> None:
     """By hand: each conversation read alone, the negative log-probabilities of marked tokens."""
     task: Any = task_class("chat")(options(base, tmp_path), None)
@@ -265,6 +283,8 @@ def test_files_of_conversations(tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text(json.dumps({"prompt": "hi", "chosen": "a", "rejected": "b"}))
     (found,) = read_preferences(pairs)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_conversations(path) == talks  # as some editors write files
     assert found.prompt == [{"role": "user", "content": "hi"}] and found.chosen == "a"
 
 
@@ -298,6 +318,10 @@ def test_what_cannot_be_fine_tuned_is_told(base: str, tmp_path: Path) -> None:
         made("--init-from", "")
     with pytest.raises(ConfigError, match="there is no file"):
         _ = made("--data", str(tmp_path / "no.jsonl")).parts
+    talk = tmp_path / "one.jsonl"
+    talk.write_text('{"messages": [{"role": "assistant", "content": "x"}]}\n')
+    with pytest.raises(ConfigError, match="at least two"):
+        _ = made("--data", str(talk)).parts
     with pytest.raises(ConfigError, match="rank is 0"):
         made("--rank", "0")
     with pytest.raises(ConfigError, match="beta"):

@@ -22,6 +22,10 @@ image = pytest.importorskip("PIL.Image", reason="pillow is not installed: see ev
 from evergrad.train.plots import draw_plots, drawable_lines, spread  # noqa: E402
 from evergrad.train.report import page, write_report  # noqa: E402
 
+MEMORY = {
+    "gradients": {"planned": 512, "measured": None, "note": "part of activations, not added"},
+    "peak": {"planned": 2048, "measured": 1024},
+}
 PLOTS = {"loss", "learning_rate", "memory", "speed", "samples"}
 
 
@@ -69,7 +73,7 @@ def make_run(tmp_path: Path) -> None:
     colours = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
     image.fromarray(colours).save(tmp_path / "samples" / "step-000030.png")
     (tmp_path / "config.toml").write_text('name = "a <run>"\ntask = "gpt"\nsteps = 40\n')
-    (tmp_path / "memory.json").write_text('{"peak": {"planned": 2048, "measured": 1024}}')
+    (tmp_path / "memory.json").write_text(json.dumps(MEMORY))
     write_lines(tmp_path, LINES)
 
 
@@ -127,7 +131,8 @@ def test_the_page_tells_everything_and_needs_nothing_else(written: list[Path]) -
     for words in (
         "a <run>", "40 of 40 steps", "best held-out loss 1.5000 after step 30", "accuracy",
         "0.6250", "costs $5 & <b>more</b> 日本", "2,048 (2.00 KiB)", "1,024 (1.00 KiB)",
-        'task = "gpt"', "tokens per second", "Python", "0 min 4 s", "Gradient norm", "held-out",
+        'task = "gpt"', "tokens per second", "Python", "4 s", "Gradient norm", "held-out",
+        "[512 (512 B)]", "part of activations, not added",
         "Training gpt: a <run>", "most during a step (peak)", "Written 20",
     ):  # fmt: skip
         assert words in found.text, words

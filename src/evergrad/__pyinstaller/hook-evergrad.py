@@ -5,8 +5,10 @@ from PyInstaller.utils.hooks import collect_data_files, collect_dynamic_libs, co
 
 
 def is_for_applications(name: str) -> bool:
-    """Whether a program may reach a module that it does not import: not the command line."""
-    return not name.startswith(("evergrad.__pyinstaller", "evergrad.cli", "evergrad.testing"))
+    """Whether a program may reach a module that it does not import: not the command line, nor the
+    samples of every op."""
+    others = ("evergrad.__pyinstaller", "evergrad.cli", "evergrad.testing.samples")
+    return not name.startswith(others)
 
 
 _stand_ins = collect_submodules("evergrad.compat.torch")
@@ -17,8 +19,6 @@ hiddenimports = [
     *_stand_ins,
     "scipy_openblas32",
 ]
-datas = [
-    *collect_data_files("evergrad.serve"),  # the chat's page
-    *collect_data_files("evergrad.compat.torch.as_torch"),  # the names of PyTorch
-]
+# The chat's page, the names of PyTorch, direction numbers of Sobol's sequence.
+datas = collect_data_files("evergrad", excludes=["**/*.pyi", "**/py.typed"])
 binaries = collect_dynamic_libs("scipy_openblas32")

@@ -11,14 +11,18 @@ import functools
 import warnings
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from evergrad.core import dtypes
 from evergrad.core.autocast import Autocast
 from evergrad.core.dtypes import dtype
 from evergrad.core.state import STATE, set_mode
 from evergrad.core.tensor import Tensor
+from evergrad.core.thread_variable import thread_variable
 from evergrad.core.tree import tree_map_only
+
+if TYPE_CHECKING:
+    from evergrad.autograd.function import FunctionCtx
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,8 +35,8 @@ _LOWER_ON_CPU = (dtypes.bfloat16, dtypes.float16)
 _BFLOAT16_BY_DEFAULT = ("cpu", "xla", "hpu", "maia")
 
 # Lower precisions that were set for a device, and whether casts of weights are remembered.
-_chosen: ContextVar[dict[str, dtype]] = ContextVar("evergrad_autocast_dtypes")
-_remembers: ContextVar[bool] = ContextVar("evergrad_autocast_cache", default=True)
+_chosen: ContextVar[dict[str, dtype]] = thread_variable("evergrad_autocast_dtypes", {})
+_remembers: ContextVar[bool] = thread_variable("evergrad_autocast_cache", True)
 
 
 class autocast:  # noqa: N801 - PyTorch's spelling
@@ -67,8 +71,8 @@ class autocast:  # noqa: N801 - PyTorch's spelling
 
     def __enter__(self) -> autocast:
         state = STATE.get()
-        self._former.append((state.autocast, _chosen.get({}), _remembers.get()))
-        _chosen.set({**_chosen.get({}), self.device: self.fast_dtype})
+        self._former.append((state.autocast, _chosen.get(), _remembers.get()))
+        _chosen.set({**_chosen.get(), self.device: self.fast_dtype})
         _remembers.set(self._cache_enabled)
         if self.device == "cpu":
             set_mode(autocast=self._mode(state.autocast))
@@ -91,7 +95,7 @@ class autocast:  # noqa: N801 - PyTorch's spelling
 
     def __call__(self, func: F) -> F:
         @functools.wraps(func)
-        def within(*args: object, **kwargs: object) -> Any:
+        def within(*args: object, **kwargs: object) -> object:
             with self:
                 return func(*args, **kwargs)
 
@@ -163,13 +167,13 @@ def get_autocast_dtype(device_type: str) -> dtype:
     """The lower precision of a device type."""
     _check_device_type(device_type)
     by_default = dtypes.bfloat16 if device_type in _BFLOAT16_BY_DEFAULT else dtypes.float16
-    return _chosen.get({}).get(device_type, by_default)
+    return _chosen.get().get(device_type, by_default)
 
 
 def set_autocast_dtype(device_type: str, dtype: dtype) -> None:
     """Set the lower precision of a device type for the rest of this context."""
     _check_device_type(device_type)
-    _chosen.set({**_chosen.get({}), device_type: dtype})
+    _chosen.set({**_chosen.get(), device_type: dtype})
     current = STATE.get().autocast
     if device_type == "cpu" and current is not None:
         set_mode(autocast=Autocast(dtype, current.cache))
@@ -221,7 +225,7 @@ def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: dtype | None =
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
 
     @functools.wraps(fwd)
-    def decorated(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+    def decorated(ctx: FunctionCtx, *args: Any, **kwargs: Any) -> object:
         ctx._dtype = get_autocast_dtype(device_type)
         enabled = is_autocast_enabled(device_type)
         if cast_inputs is None or not enabled:
@@ -262,7 +266,7 @@ def custom_bwd(bwd: Any = None, *, device_type: str) -> Any:
         return functools.partial(custom_bwd, device_type=device_type)
 
     @functools.wraps(bwd)
-    def decorated(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+    def decorated(ctx: FunctionCtx, *args: Any, **kwargs: Any) -> object:
         with autocast(device_type=device_type, enabled=ctx._fwd_used_autocast, dtype=ctx._dtype):
             return bwd(ctx, *args, **kwargs)
 

@@ -10,22 +10,28 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.amp.skipped_step import step_unless
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
+from evergrad.core.compound import Compound
 from evergrad.core.functionalize import concrete_item, functionalizing_trace
+from evergrad.core.memory_format import sparse_coo
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import symbolic_item
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
+from evergrad.core.types import StateDict
 from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.constants import full
 from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.elementwise.logic import isfinite
 from evergrad.ops.rows.movement.joining import stack
 from evergrad.ops.rows.reduce.extrema import amax
+
+if TYPE_CHECKING:
+    from evergrad.optim.optimizer import Optimizer
 
 
 class OptState(Enum):
@@ -46,6 +52,16 @@ def _held(value: float, dtype: dtypes.dtype = dtypes.float32) -> Tensor:
         return full((), value, dtype=dtype)
 
 
+def _are_finite(grad: Tensor) -> Tensor:
+    """Whether all elements of a gradient are finite: of a sparse one those that are stored."""
+    stored = grad
+    if isinstance(grad, Compound):
+        # In 16 bits the sum of elements in one place may not be.
+        stored = (grad.coalesce() if grad.layout is sparse_coo else grad).values()
+    finite: Tensor = isfinite(stored).all()
+    return finite
+
+
 class _Progress:
     """What is known of one optimizer since the last ``update``.
 
@@ -60,7 +76,7 @@ class _Progress:
         self.found_inf = _held(_UNKNOWN)
         self.held_stage = _held(0, dtypes.int64)
         # The stage that a running trace has set, which its symbolic value does not tell.
-        self._now: tuple[Any, OptState] | None = None
+        self._now: tuple[object, OptState] | None = None
 
     @property
     def stage(self) -> OptState:
@@ -203,12 +219,12 @@ class GradScaler:
         found: Tensor | None = None
         with using(grad=False):
             for grad in grads:
-                bad = ~isfinite(grad).all()
+                bad = ~_are_finite(grad)
                 found = bad if found is None else found | bad
                 grad.mul_(inverse)
         return found
 
-    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         """Unscale if that was not done, then step unless a gradient is not finite."""
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
@@ -318,7 +334,7 @@ class GradScaler:
         """Whether it does anything."""
         return self._enabled
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything needed to go on, under PyTorch's keys; empty if scaling is off."""
         if not self._enabled:
             return {}
@@ -330,7 +346,7 @@ class GradScaler:
             "_growth_tracker": int(self._growth_tracker.item()),
         }
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from a saved state."""
         if not self._enabled:
             return

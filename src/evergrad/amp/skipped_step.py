@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.compound import Compound
 from evergrad.core.functionalize import FunctionalizingTrace, functionalizing_trace
@@ -11,13 +11,15 @@ from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Var
 from evergrad.core.tracing import trace_value
+from evergrad.core.types import Args, Kwargs
 from evergrad.errors import TraceError
 from evergrad.ops.rows.elementwise.basic import where
 
+if TYPE_CHECKING:
+    from evergrad.optim.optimizer import Optimizer
 
-def step_unless(
-    skipped: Tensor, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+
+def step_unless(skipped: Tensor, optimizer: Optimizer, args: Args, kwargs: Kwargs) -> Any:
     """Step an optimizer unless a bool holds. While a program is traced, the step is traced, and all
     that it writes outside (parameters and state) keeps its old value where the bool holds."""
     trace = functionalizing_trace()
@@ -38,7 +40,7 @@ def step_unless(
     return result
 
 
-def _tensors_of(optimizer: Any) -> Iterator[Tensor]:
+def _tensors_of(optimizer: Optimizer) -> Iterator[Tensor]:
     """The dense parameters and the dense state of an optimizer."""
     kept = [p for group in optimizer.param_groups for p in group["params"]]
     for state in optimizer.state.values():

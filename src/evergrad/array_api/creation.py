@@ -15,7 +15,7 @@ from evergrad.ops.rows.creation.constants import as_number, check_place, chosen_
 from evergrad.ops.surface.public import FUNCTIONS
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DeviceLike, DtypeLike
+    from evergrad.core.types import DeviceLike, DtypeLike, Ints
 
 
 def _filled(name: str) -> None:
@@ -49,20 +49,30 @@ for _name in ("tril", "triu"):
 
 
 @standard()
-def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def full(
+    shape: Ints, fill_value: Any, *, dtype: DtypeLike = None, device: DeviceLike = None
+) -> Tensor:
     """One number everywhere."""
     return eg.full(shape, fill_value, dtype=dtype, device=device)
 
 
 @standard()
-def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def full_like(
+    x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: DeviceLike = None
+) -> Tensor:
     """One number everywhere, in the shape and type of ``x``."""
     return eg.full_like(x, fill_value, dtype=dtype, device=device)
 
 
 @standard()
 def arange(
-    start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None
+    start: Any,
+    /,
+    stop: Any = None,
+    step: object = 1,
+    *,
+    dtype: DtypeLike = None,
+    device: DeviceLike = None,
 ) -> Tensor:
     """Numbers from ``start`` up to, but not including, ``stop``: none if ``step`` leads away."""
     if stop is None:
@@ -75,7 +85,7 @@ def arange(
 
 @standard()
 def linspace(
-    start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None,
+    start: object, stop: object, /, num: int, *, dtype: DtypeLike = None, device: DeviceLike = None,
     endpoint: bool = True,
 ) -> Tensor:  # fmt: skip
     """Evenly spaced numbers from ``start`` to ``stop``, with or without the last."""
@@ -107,7 +117,7 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
 
 @standard()
 def asarray(
-    obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None
+    obj: Any, /, *, dtype: DtypeLike = None, device: DeviceLike = None, copy: bool | None = None
 ) -> Tensor:
     """The object as an array; ``copy`` says whether its memory must, may or must not be copied."""
     return eg.asarray(obj, dtype=dtype, device=device, copy=copy)

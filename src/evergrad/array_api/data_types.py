@@ -34,7 +34,7 @@ KINDS: dict[str, Any] = {
 
 
 class FloatLimits(NamedTuple):
-    """What ``finfo`` tells."""
+    """What ``finfo`` returns."""
 
     bits: int
     eps: float
@@ -45,7 +45,7 @@ class FloatLimits(NamedTuple):
 
 
 class IntegerLimits(NamedTuple):
-    """What ``iinfo`` tells."""
+    """What ``iinfo`` returns."""
 
     bits: int
     max: int
@@ -99,7 +99,7 @@ def result_type(*arrays_and_dtypes: object) -> dtype:
     for value in arrays_and_dtypes:
         if isinstance(value, bool | int | float | complex | np.generic):
             types.append(type(as_number(value)))
-        else:  # a vector stands for every array: 0-d ones count alike
+        else:  # a vector represents every array: 0-d ones count alike
             types.append(tensor_type((1,), dtype_of(value)))
     if all(isinstance(t, type) for t in types):
         raise ValueError("result_type needs at least one array or element type")

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import evergrad as eg
 from evergrad.array_api.adapt import Function, enter, fold, standard
@@ -16,7 +16,7 @@ from evergrad.ops.rows.reduce.sums import PROD, sum_type
 from evergrad.ops.surface.public import FUNCTIONS
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DtypeLike
+    from evergrad.core.types import DimsLike, DtypeLike
 
 # -- folds --------------------------------------------------------------------------------------
 
@@ -54,7 +54,9 @@ def _fold_as(name: str, function: Function) -> None:
     enter(name, adapted, function)
 
 
-def _prod(input: Tensor, dim: Any, keepdim: bool = False, *, dtype: DtypeLike = None) -> Tensor:
+def _prod(
+    input: Tensor, dim: DimsLike, keepdim: bool = False, *, dtype: DtypeLike = None
+) -> Tensor:
     """The product over axes; integers are multiplied in int64."""
     x = sum_type(input, dtype)
     dims = normalize_dims(dim, x.ndim)

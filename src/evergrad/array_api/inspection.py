@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evergrad.array_api.data_types import isdtype
 from evergrad.core import dtypes
@@ -23,7 +23,7 @@ _MOST_DIMENSIONS = 64  # NumPy's
 class NamespaceInfo:
     """Devices, element types and abilities."""
 
-    def capabilities(self) -> dict[str, Any]:
+    def capabilities(self) -> dict[str, object]:
         """Which of the standard's optional abilities there are."""
         return {
             "boolean indexing": True,

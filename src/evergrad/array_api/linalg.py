@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import evergrad as eg
 from evergrad.array_api.adapt import LINALG, NAMESPACE, binary, meeting, standard, unary
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.linalg.base import LINALG as _ENGINE
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
 
 # -- in both ------------------------------------------------------------------------------------
 
@@ -60,7 +63,10 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
 @standard(into=LINALG)
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """The cross product of vectors of three elements."""
-    return _ENGINE["cross"](*meeting(x1, x2), dim=axis)
+    x1, x2 = meeting(x1, x2)
+    rank = max(x1.ndim, x2.ndim)
+    wide = (x.reshape((1,) * (rank - x.ndim) + tuple(x.shape)) for x in (x1, x2))
+    return _ENGINE["cross"](*wide, dim=axis)
 
 
 @standard(into=LINALG)
@@ -70,7 +76,7 @@ def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
 
 
 @standard(into=LINALG)
-def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
+def trace(x: Tensor, /, *, offset: int = 0, dtype: DtypeLike = None) -> Tensor:
     """The sum of a diagonal of the last two axes."""
     return eg.sum(_ENGINE["diagonal"](x, offset=offset), -1, dtype=dtype)
 

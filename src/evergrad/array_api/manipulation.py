@@ -135,7 +135,8 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
         if x.ndim != 1:
             raise ValueError(f"take from a {x.ndim}-dimensional array needs an axis")
         axis = 0
-    return x[(slice(None),) * normalize_dim(axis, x.ndim) + (indices,)]
+    numbers = cast(indices, dtypes.int64)  # uint8 would be a mask
+    return x[(slice(None),) * normalize_dim(axis, x.ndim) + (numbers,)]
 
 
 @standard()

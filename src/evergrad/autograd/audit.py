@@ -14,6 +14,8 @@ import numpy as np
 from evergrad.core.tensor import Tensor
 from evergrad.errors import GradientError
 
+_SHOWN = 8  # names of parameters without gradient: LoRA freezes hundreds
+
 
 class Finding(NamedTuple):
     """One parameter and what its gradient is: ``missing``, ``zero`` or ``non-finite``."""
@@ -50,7 +52,10 @@ class Audit(NamedTuple):
         ]
         lines += [f"  {f.name} {list(f.shape)}: {f.problem} ({f.detail})" for f in self.findings]
         if self.frozen:
-            lines.append(f"  not asked for (requires_grad=False): {', '.join(self.frozen)}")
+            shown = ", ".join(self.frozen[:_SHOWN])
+            rest = len(self.frozen) - _SHOWN
+            more = f" and {rest} more" if rest > 0 else ""
+            lines.append(f"  not asked for (requires_grad=False): {shown}{more}")
         return "\n".join(lines)
 
     def raise_if_wrong(self) -> Audit:

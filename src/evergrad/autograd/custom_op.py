@@ -33,19 +33,19 @@ from evergrad.ops.rows.movement.views import expand, movedim, view_as_is
 @provides("function_equation")
 def as_equation(
     cls: type[Function], trace: Trace, args: Sequence[Any], outputs: list[object]
-) -> list[Any]:
+) -> list[object]:
     """Stand an equation with the user's derivative in front of the traced results."""
     at = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
     fixed = [None if i in at else a for i, a in enumerate(args)]
 
-    def build(inputs: Sequence[object]) -> tuple[Any, ...]:
+    def build(inputs: Sequence[object]) -> tuple[object, ...]:
         given = list(fixed)
         for i, tensor in zip(at, inputs, strict=True):
             given[i] = tensor
         return tuple(given)
 
     tensors = [o for o in outputs if isinstance(o, Tensor)]
-    op = CustomOp(cls, len(at), build)
+    op = CustomOp(cls, len(at), build, fixed)
     values = [trace_value(trace, args[i]) for i in at] + [trace_value(trace, o) for o in tensors]
     types = tuple(v.type for v in values)
     specialization = Specialization(op, {}, types, types, types[len(at) :], None)
@@ -62,12 +62,15 @@ class CustomOp(Op):
     The value is those results; the derivative is the user's.
     """
 
-    __slots__ = ("build", "cls", "count", "randomness")
+    __slots__ = ("build", "cls", "count", "fixed", "randomness")
 
-    def __init__(self, cls: type[Function], count: int, build: Callable[..., object]) -> None:
+    def __init__(
+        self, cls: type[Function], count: int, build: Callable[..., object], fixed: list[Any]
+    ) -> None:
         self.cls: type[Function] = cls
         self.count: int = count  # how many of the arguments are inputs
         self.build: Callable[..., Any] = build  # the call's arguments from its input tensors
+        self.fixed: list[Any] = fixed  # the arguments, ``None`` for tensors
         self.randomness: str = "error"  # of the vmap that batches it
         super().__init__(
             f"custom:{cls.__name__}", family="custom", in_table=False,
@@ -84,7 +87,7 @@ class CustomOp(Op):
             return _tensors_of(self.cls.apply(*self.build(inputs)))
         return tuple(args[self.count :])
 
-    def forward_mode(self, tangents: Sequence[Any], out: Any, *args: Any) -> Any:
+    def forward_mode(self, tangents: Sequence[object], out: Any, *args: Any) -> Any:
         inputs, moving = args[: self.count], tangents[: self.count]
         if self.cls.jvp is Function.jvp:
             return self._transposed(moving, inputs)
@@ -121,7 +124,7 @@ class CustomOp(Op):
         rest = iter(moved)
         return tuple(next(rest) if current_node(o) is not None else None for o in outs)
 
-    def batched(self, op: Op, args: Sequence[Any], dims: Sequence[Any], **attrs: Any) -> Any:
+    def batched(self, op: Op, args: Sequence[Any], dims: Sequence[Any], **attrs: object) -> Any:
         inputs, at = args[: self.count], dims[: self.count]
         if all(d is None for d in at):
             return _with_front_dims(tuple(args[self.count :]), tuple(dims[self.count :]))
@@ -195,13 +198,13 @@ def _tensors_of(result: object) -> tuple[Tensor, ...]:
 
 def _along(
     given: Sequence[object], inputs: Sequence[object], values: Sequence[object]
-) -> list[Any]:
+) -> list[object]:
     """Values that belong to the tensors among the arguments, ``None`` for the others."""
     rest = iter(values)
     return [next(rest) if any(g is i for i in inputs) else None for g in given]
 
 
-def _with_front_dims(out: object, out_dims: object) -> Any:
+def _with_front_dims(out: object, out_dims: object) -> object:
     """Results with their batch dimension first; those without one repeated, if others have one."""
     outs = out if isinstance(out, tuple) else (out,)
     places = out_dims if isinstance(out_dims, tuple) else (out_dims,) * len(outs)
@@ -214,11 +217,11 @@ def _with_front_dims(out: object, out_dims: object) -> Any:
     ), 0
 
 
-def _batched_function(op: CustomOp, dims: Sequence[Any]) -> type[Function]:
+def _batched_function(op: CustomOp, dims: Sequence[object]) -> type[Function]:
     """The custom function over a batch: its forward and backward under ``vmap``."""
     cls = op.cls
 
-    def pull(*values: Tensor) -> Any:
+    def pull(*values: Tensor) -> tuple[Tensor, ...]:
         inputs, cotangents = values[: op.count], values[op.count :]
         with using(grad=True):
             watched = [
@@ -233,11 +236,11 @@ def _batched_function(op: CustomOp, dims: Sequence[Any]) -> type[Function]:
 
     class Batched(Function):
         @staticmethod
-        def forward(ctx: Any, *inputs: Tensor) -> Any:
+        def forward(ctx: FunctionCtx, *inputs: Tensor) -> Any:
             ctx.save_for_backward(*inputs)
             needs = ctx.needs_input_grad
 
-            def one(*inputs: Tensor) -> Any:
+            def one(*inputs: Tensor) -> tuple[Tensor, ...]:
                 given = op.build(inputs)
                 inner = FunctionCtx()
                 inner.needs_input_grad = tuple(map(bool, _along(given, inputs, needs)))
@@ -247,7 +250,7 @@ def _batched_function(op: CustomOp, dims: Sequence[Any]) -> type[Function]:
             return vmap(one, in_dims=tuple(dims), randomness=op.randomness)(*inputs)
 
         @staticmethod
-        def backward(ctx: Any, *cotangents: Tensor) -> Any:
+        def backward(ctx: FunctionCtx, *cotangents: Tensor) -> Any:
             inputs = ctx.saved_tensors
             places = (*dims, *(0 for _ in cotangents))
             found = iter(vmap(pull, in_dims=places, randomness="same")(*inputs, *cotangents))

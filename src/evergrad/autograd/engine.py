@@ -10,6 +10,7 @@ import numpy as np
 from evergrad.autograd.graph import GradientEdge
 from evergrad.core.backward import run_backward
 from evergrad.core.bind import cast
+from evergrad.core.holder import TensorHolder, as_held, held
 from evergrad.core.node import GraphNode, Leaf, RemovableHandle
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, current_node, fresh
@@ -23,15 +24,21 @@ Place = Tensor | GradientEdge  # in a graph
 TensorOrTensors = Place | GraphNode | Sequence[Place | GraphNode]
 
 
-def _as_tuple(value: Any, name: str) -> tuple[Place, ...]:
-    """Tensors and edges; a node is the edge to its first result."""
-    is_one = isinstance(value, (Tensor, GradientEdge, GraphNode))
-    places = tuple(GradientEdge(v, 0) if isinstance(v, GraphNode) else v
-                   for v in ((value,) if is_one else value))  # fmt: skip
+def _as_tuple(value: object, name: str) -> tuple[Place, ...]:
+    """Tensors and edges; a node is the edge to its first result, and a value means the tensor
+    that it holds."""
+    places = tuple(GradientEdge(v, 0) if isinstance(v, GraphNode) else held(v)
+                   for v in _listed(value))  # fmt: skip
     for place in places:
         if not isinstance(place, (Tensor, GradientEdge)):
             raise TypeError(f"{name} must be tensors, got {type(place).__name__}")
     return places
+
+
+def _listed(value: Any) -> tuple[object, ...]:
+    """One place or some, as given."""
+    is_one = isinstance(value, (Tensor, GradientEdge, GraphNode, TensorHolder))
+    return (value,) if is_one else tuple(value)
 
 
 def _edge_of(place: Place) -> tuple[GraphNode | None, int]:
@@ -53,11 +60,9 @@ def _root_of_edge(edge: GradientEdge, grad: Tensor | None) -> tuple[GraphNode, i
     return edge.node, edge.output_nr, grad
 
 
-def _roots(outputs: tuple[Place, ...], grads: Any) -> list[tuple[GraphNode, int, Tensor]]:
+def _roots(outputs: tuple[Place, ...], grads: object) -> list[tuple[GraphNode, int, Tensor]]:
     """The starting nodes with their cotangents, which default to one for a single element."""
-    given = (grads,) if grads is None or isinstance(grads, Tensor) else tuple(grads)
-    if grads is None:
-        given = (None,) * len(outputs)
+    given = (None,) * len(outputs) if grads is None else tuple(map(held, _listed(grads)))
     if len(given) != len(outputs):
         raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
     roots = []
@@ -105,7 +110,7 @@ def _matching(grad: Tensor, output: Tensor) -> Tensor:
 
 def backward(
     tensors: TensorOrTensors,
-    grad_tensors: Any = None,
+    grad_tensors: object = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     grad_variables: Any = None,
@@ -213,8 +218,11 @@ def grad(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
             "allow_unused=False."
         )
-    outs, ins = _as_tuple(outputs, "outputs"), _as_tuple(inputs, "inputs")
+    wanted = _listed(inputs)
+    outs, ins = _as_tuple(outputs, "outputs"), _as_tuple(wanted, "inputs")
     if is_grads_batched:
+        if any(isinstance(i, TensorHolder) for i in wanted):
+            raise TypeError("grad(): is_grads_batched takes tensors; give x.elements")
         return _batched_grad(outs, ins, grad_outputs, retain_graph, create_graph, allow_unused,
                              materialize_grads)  # fmt: skip
     keep = create_graph if retain_graph is None else retain_graph
@@ -228,18 +236,18 @@ def grad(
             "One of the differentiated Tensors appears to not have been used in the graph "
             f"(number {found.index(None)}). Set allow_unused=True if this is the desired behavior."
         )
-    return tuple(found)
+    return tuple(map(as_held, wanted, found))
 
 
 def _batched_grad(
-    outs: tuple[Place, ...], ins: tuple[Place, ...], grad_outputs: Any, retain_graph: Any,
-    create_graph: bool, allow_unused: Any, materialize_grads: bool,
+    outs: tuple[Place, ...], ins: tuple[Place, ...], grad_outputs: Any, retain_graph: object,
+    create_graph: bool, allow_unused: bool | None, materialize_grads: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Many cotangents at once: their first dimension runs over them."""
     given = (grad_outputs,) if isinstance(grad_outputs, Tensor) else tuple(grad_outputs)
     unused: list[bool] = []
 
-    def once(*cotangents: Tensor) -> Any:
+    def once(*cotangents: Tensor) -> object:
         found = grad(
             outs, ins, cotangents, retain_graph=True, create_graph=create_graph,
             allow_unused=True if allow_unused else allow_unused,

@@ -9,12 +9,15 @@ such limit and runs once.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from evergrad.autograd.engine import grad
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import zeros_like
+
+if TYPE_CHECKING:
+    from evergrad.core.node import GraphNode
 
 _levels: list[list[tuple[Tensor, Tensor]]] = []
 
@@ -97,7 +100,7 @@ def _tangent(tensor: Tensor, pairs: list[tuple[Tensor, Tensor]]) -> Tensor | Non
         return None
     vector = zeros_like(tensor).requires_grad_()
     duals = [dual for dual, _ in pairs]
-    options: dict[str, Any] = {"create_graph": True, "allow_unused": True}
+    options: dict[str, bool] = {"create_graph": True, "allow_unused": True}
     products = grad([tensor], duals, [vector], **options)
     used = [(p, t) for p, (_, t) in zip(products, pairs, strict=True) if p is not None]
     if not used:
@@ -106,8 +109,29 @@ def _tangent(tensor: Tensor, pairs: list[tuple[Tensor, Tensor]]) -> Tensor | Non
     if not linear:
         return zeros_like(tensor)
     outputs, tangents = [p for p, _ in linear], [t for _, t in linear]
-    (found,) = grad(outputs, [vector], tangents, retain_graph=True, allow_unused=True)
-    return zeros_like(tensor) if found is None else found
+    found: Tensor | None = grad(outputs, [vector], tangents, create_graph=True, allow_unused=True)[
+        0
+    ]
+    if found is None:
+        return zeros_like(tensor)
+    made = {id(leaf) for leaf in (vector, *duals)}
+    return found if _depends_on_others(found, made) else found.detach()
+
+
+def _depends_on_others(tensor: Tensor, known: set[int]) -> bool:
+    """Whether there is a leaf among what a tensor was computed from that is not known: then its
+    tangent has a gradient too."""
+    waiting, seen = [tensor.grad_fn], set[int]()
+    while waiting:
+        node: GraphNode | None = waiting.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in known:
+            return True
+        waiting += [source for source, _ in node.next_functions]
+    return False
 
 
 __all__ = [

@@ -10,7 +10,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
@@ -94,6 +94,11 @@ class FunctionCtx:
         """Whether missing cotangents arrive in ``backward`` as zeros (the default) or ``None``."""
         self._materialize = value
 
+    if TYPE_CHECKING:  # a context takes attributes of any name
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: object) -> None: ...
+
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """The tensors given to ``save_for_backward``."""
@@ -135,7 +140,8 @@ class FunctionNode(GraphNode):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(object.__getattribute__(self, "ctx"), name)
+        result: float | list[bool] = getattr(object.__getattribute__(self, "ctx"), name)
+        return result
 
     def name(self) -> str:
         return f"{self.cls.__name__}Backward"
@@ -236,26 +242,40 @@ class Function:
         raise NotImplementedError("You must implement the forward function for custom Function.")
 
     @staticmethod
-    def setup_context(ctx: object, inputs: tuple[object, ...], output: object) -> None:
+    def setup_context(ctx: FunctionCtx, inputs: Any, output: Any) -> None:
         """Store on ``ctx`` what backward needs, where ``forward`` takes no ``ctx``."""
         raise NotImplementedError("setup_context is not implemented.")
 
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        """The cotangents of the inputs, from those of the results; ``vjp`` is another name."""
-        raise NotImplementedError("You must implement the backward function of a custom Function.")
+    if TYPE_CHECKING:  # methods that override these have parameters of their own
 
-    vjp = backward
+        @staticmethod
+        def backward(ctx: FunctionCtx, *args: Any, **kwargs: Any) -> Any: ...
+        @staticmethod
+        def jvp(ctx: FunctionCtx, *args: Any, **kwargs: Any) -> Any: ...
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, *args: Any, **kwargs: Any) -> Any: ...
+        @staticmethod
+        def vjp(ctx: FunctionCtx, *args: Any, **kwargs: Any) -> Any: ...
+    else:
 
-    @staticmethod
-    def jvp(ctx: object, *grad_inputs: object) -> Any:
-        """The tangents of the results, from those of the inputs."""
-        raise NotImplementedError("You must implement the jvp function for custom Function.")
+        @staticmethod
+        def backward(ctx, *grad_outputs):
+            """The cotangents of the inputs, from those of the results; ``vjp`` is another name."""
+            raise NotImplementedError(
+                "You must implement the backward function of a custom Function."
+            )
 
-    @staticmethod
-    def vmap(info: object, in_dims: object, *args: object) -> Any:
-        """The results of a batch: ``info``, the batch dimensions of the inputs, the inputs."""
-        raise NotImplementedError("You must implement the vmap function for custom Function.")
+        vjp = backward
+
+        @staticmethod
+        def jvp(ctx, *grad_inputs):
+            """The tangents of the results, from those of the inputs."""
+            raise NotImplementedError("You must implement the jvp function for custom Function.")
+
+        @staticmethod
+        def vmap(info, in_dims, *args):
+            """The results of a batch: ``info``, the batch dimensions of the inputs, the inputs."""
+            raise NotImplementedError("You must implement the vmap function for custom Function.")
 
     @classmethod
     def apply(cls, *args: object, **kwargs: object) -> Any:
@@ -286,7 +306,7 @@ class Function:
 
 def _all_arguments(
     cls: type[Function], args: tuple[object, ...], kwargs: dict[str, object]
-) -> tuple[Any, ...]:
+) -> tuple[object, ...]:
     """The arguments by position, with the defaults of a ``forward`` that has no context."""
     with_context = cls.setup_context is Function.setup_context
     code = getattr(cls.forward, "__code__", None)
@@ -319,7 +339,7 @@ def unrecorded(cls: type[Function]) -> Callable[[], FunctionNode]:
     return lambda: node
 
 
-def _as_output(ctx: FunctionCtx, value: object, args: Sequence[object]) -> Any:
+def _as_output(ctx: FunctionCtx, value: object, args: Sequence[object]) -> object:
     """A result as a handle of its own; an input returned unchanged becomes another view of it."""
     if not isinstance(value, Tensor) or any(value is d for d in ctx._dirty):
         return value
@@ -438,7 +458,7 @@ def once_differentiable(function: Callable[..., object]) -> Callable[..., Any]:
     """
 
     @functools.wraps(function)
-    def wrapper(ctx: Any, *args: Any) -> Any:
+    def wrapper(ctx: FunctionCtx, *args: Any) -> object:
         with using(grad=False):
             outputs = function(ctx, *args)
         if not STATE.get().grad:

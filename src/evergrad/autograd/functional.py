@@ -16,7 +16,7 @@ def _tuple(value: Any) -> tuple[Any, ...]:
     return (value,) if isinstance(value, Tensor) else tuple(value)
 
 
-def _same_form(found: Any, like: Any) -> Any:
+def _same_form(found: Any, like: object) -> object:
     return found[0] if isinstance(like, Tensor) else tuple(found)
 
 
@@ -24,7 +24,7 @@ def _prepared(inputs: object, create_graph: bool) -> tuple[Tensor, ...]:
     return tuple(i if create_graph else i.detach() for i in _tuple(inputs))
 
 
-def _finished(value: Any, create_graph: bool) -> Any:
+def _finished(value: Any, create_graph: bool) -> object:
     if create_graph:
         return value
     if isinstance(value, tuple):
@@ -144,7 +144,7 @@ def hessian(
 
 
 def vhp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
+    func: Callable[..., Any], inputs: object, v: object = None, create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Any, Any]:  # fmt: skip
     """``(func(*inputs), vector-Hessian product)``"""

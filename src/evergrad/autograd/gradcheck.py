@@ -13,13 +13,13 @@ import numpy as np
 
 from evergrad.autograd.engine import grad
 from evergrad.core import dtypes
+from evergrad.core.holder import TensorHolder, held, on_tensors
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, detached, from_array
+from evergrad.core.types import Array
 from evergrad.func.derivatives import jvp
 from evergrad.ops.rows.movement.complex_parts import view_as_real
 from evergrad.ops.rows.movement.joining import stack
-
-Array = np.ndarray[Any, Any]
 
 
 class GradcheckError(RuntimeError):
@@ -42,18 +42,18 @@ class GradcheckError(RuntimeError):
     """
 
 
-def _as_inputs(inputs: Any) -> tuple[Any, ...]:
-    return (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+def _as_inputs(inputs: Any) -> tuple[object, ...]:
+    return (inputs,) if isinstance(inputs, (Tensor, TensorHolder)) else tuple(inputs)
 
 
 def _call(func: Callable[..., object], inputs: Sequence[object]) -> list[Tensor]:
     result = func(*inputs)
-    results = result if isinstance(result, (tuple, list)) else (result,)
+    results = map(held, result if isinstance(result, (tuple, list)) else (result,))
     return [r for r in results if isinstance(r, Tensor) and r.dtype.category >= dtypes.FLOATING]
 
 
 def _slopes(
-    func: Callable[..., Any], inputs: tuple[Any, ...], which: int, eps: float
+    func: Callable[..., object], inputs: tuple[Tensor, ...], which: int, eps: float
 ) -> list[tuple[int, complex, list[Array]]]:
     """For each element of one input and each direction: the central difference of every output.
     The input itself is changed and restored, for functions that read it without taking it."""
@@ -98,8 +98,8 @@ def _compare(what: str, got: Array, expected: Array, atol: float, rtol: float) -
 
 
 def _check_reverse(
-    func: Callable[..., Any], inputs: tuple[Any, ...], which: int, rows: Any, atol: float,
-    rtol: float, batched: bool,
+    func: Callable[..., object], inputs: tuple[Tensor, ...], which: int,
+    rows: list[tuple[int, complex, list[Array]]], atol: float, rtol: float, batched: bool,
 ) -> None:  # fmt: skip
     outputs = _call(func, inputs)
     target = inputs[which]
@@ -134,12 +134,12 @@ def _pull(output: Tensor, target: Tensor, cotangents: list[Tensor], batched: boo
 
 
 def _check_forward(
-    func: Callable[..., object], inputs: tuple[Any, ...], which: int, rows: Any, atol: float,
-    rtol: float,
+    func: Callable[..., object], inputs: tuple[Any, ...], which: int,
+    rows: list[tuple[int, complex, list[Array]]], atol: float, rtol: float,
 ) -> None:  # fmt: skip
     target = detached(inputs[which])
 
-    def of_one(value: Tensor) -> Any:
+    def of_one(value: Tensor) -> object:
         given = [detached(i) if isinstance(i, Tensor) else i for i in inputs]
         given[which] = value
         return tuple(_call(func, given))
@@ -190,7 +190,7 @@ def gradcheck(
     >>> eg.autograd.gradcheck(eg.sin, (x,))
     True
     """
-    given = _as_inputs(inputs)
+    func, given = on_tensors(func, _as_inputs(inputs))
     checked = [
         i for i, value in enumerate(given) if isinstance(value, Tensor) and value.requires_grad
     ]
@@ -222,9 +222,9 @@ def gradcheck(
 
 
 def gradgradcheck(
-    func: Callable[..., Any],
-    inputs: Any,
-    grad_outputs: Any = None,
+    func: Callable[..., object],
+    inputs: object,
+    grad_outputs: object = None,
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
@@ -246,12 +246,12 @@ def gradgradcheck(
     >>> eg.autograd.gradgradcheck(eg.sin, (x,))
     True
     """
-    given = _as_inputs(inputs)
+    func, given = on_tensors(func, _as_inputs(inputs))
     outputs = _call(func, given)
     if grad_outputs is None:
         cotangents = [_random_like(output).requires_grad_() for output in outputs]
     else:
-        cotangents = list(_as_inputs(grad_outputs))
+        cotangents = [held(c) for c in _as_inputs(grad_outputs)]
     count = len(given)
     checked = [
         i for i, value in enumerate(given) if isinstance(value, Tensor) and value.requires_grad

@@ -11,16 +11,17 @@ from evergrad.core.node import GraphNode, RemovableHandle
 from evergrad.core.settings import set_data_writes_counted as _set_data_writes_counted
 from evergrad.core.state import STATE, State
 from evergrad.core.tensor import Tensor, current_node
+from evergrad.core.thread_variable import thread_variable
 
 Node = GraphNode
 set_data_writes_counted = _set_data_writes_counted
 
 # Why saved-value hooks are not allowed now, if they are not.
-_REFUSAL: ContextVar[str | None] = ContextVar("evergrad_hooks_refused", default=None)
+_REFUSAL: ContextVar[str | None] = thread_variable("evergrad_hooks_refused", None)
 
 
 class GradientEdge(NamedTuple):
-    """A node and which of its results: the place in a graph a tensor stands for."""
+    """A node and which of its results: the place in a graph that a tensor represents."""
 
     node: GraphNode
     output_nr: int
@@ -105,7 +106,7 @@ def register_multi_grad_hook(
     tensors: Sequence[Tensor], fn: Callable[..., None], *, mode: str = "all"
 ) -> RemovableHandle:
     """Call ``fn`` when the gradients of all tensors that take part in a backward pass are known
-    (``None`` stands for the others), or, mode "any", when the first is."""
+    (``None`` for the others), or, mode "any", when the first is."""
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     group = _Group(tensors, fn, mode)
@@ -120,7 +121,7 @@ class _Group:
         self.fn = fn
         self.mode = mode
         self.last = 0
-        self.arrived: dict[int, list[Any]] = {}
+        self.arrived: dict[int, list[object]] = {}
         self.missing: dict[int, int] = {}
 
     def hook_for(self, place: int) -> Callable[[Tensor], None]:

@@ -11,11 +11,12 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextvars import Token
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from evergrad.core.state import STATE, State, set_mode
 
 F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M", bound="_Mode")
 
 
 class _Mode:
@@ -40,15 +41,15 @@ class _Mode:
             return self._decorate_generator(function)  # type: ignore[return-value]
 
         @functools.wraps(function)
-        def within(*args: object, **kwargs: object) -> Any:
+        def within(*args: object, **kwargs: object) -> object:
             with self._fresh():
                 return function(*args, **kwargs)
 
         return within  # type: ignore[return-value]
 
-    def _decorate_generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _decorate_generator(self, function: Callable[..., Any]) -> Callable[..., object]:
         @functools.wraps(function)
-        def within(*args: Any, **kwargs: Any) -> Any:
+        def within(*args: object, **kwargs: object) -> Any:
             generator = function(*args, **kwargs)
             resume = functools.partial(next, generator)
             while True:
@@ -71,7 +72,7 @@ class _Mode:
         return within
 
 
-def _usable_bare(mode: _Mode, function: Any) -> Any:
+def _usable_bare(mode: M, function: F | None) -> M | F:
     return mode if function is None else mode(function)
 
 
@@ -95,7 +96,11 @@ class no_grad(_Mode):  # noqa: N801 - PyTorch's spelling
 
     _changes = _RECORDING_NOTHING
 
-    def __new__(cls, function: object = None) -> Any:
+    @overload
+    def __new__(cls, function: None = None) -> Self: ...
+    @overload
+    def __new__(cls, function: F) -> F: ...  # type: ignore[misc]
+    def __new__(cls, function: F | None = None) -> Any:
         return _usable_bare(super().__new__(cls), function)
 
 
@@ -110,7 +115,11 @@ class enable_grad(_Mode):  # noqa: N801 - PyTorch's spelling
 
     _changes = _RECORDING
 
-    def __new__(cls, function: object = None) -> Any:
+    @overload
+    def __new__(cls, function: None = None) -> Self: ...
+    @overload
+    def __new__(cls, function: F) -> F: ...  # type: ignore[misc]
+    def __new__(cls, function: F | None = None) -> Any:
         return _usable_bare(super().__new__(cls), function)
 
 
@@ -126,6 +135,10 @@ class inference_mode(_Mode):  # noqa: N801 - PyTorch's spelling
     False
     """
 
+    @overload
+    def __new__(cls, mode: bool = True) -> Self: ...
+    @overload
+    def __new__(cls, mode: F) -> F: ...  # type: ignore[misc]
     def __new__(cls, mode: object = True) -> Any:
         made = super().__new__(cls)
         on = callable(mode) or bool(mode)
@@ -171,7 +184,8 @@ class set_multithreading_enabled(_Mode):  # noqa: N801 - PyTorch's spelling
     """
 
     def __init__(self, mode: bool) -> None:
-        self.prev, self.mode = True, bool(mode)
+        self.prev: bool = True
+        self.mode: bool = bool(mode)
         self._changes = {}
 
 

@@ -77,6 +77,14 @@ def _timed(step: Callable[[], object], seconds: float) -> list[float]:
     return times
 
 
+def _misplaced(word: str) -> str:
+    """Why a word that is no option of this command is refused."""
+    name = word.removeprefix("--")
+    if name in PRESETS:
+        return f"there is no option {word!r} here; write --size {name}"
+    return f"{word!r} is for the peers; write it after --peers --"
+
+
 # -- the command --------------------------------------------------------------------------------
 
 
@@ -114,7 +122,7 @@ def bench(
         if peers:
             sys.exit(_run_peers(words))
         if words:
-            raise ConfigError(f"{words[0]!r} is for the peers; write it after --peers --")
+            raise ConfigError(_misplaced(words[0]))
         if threads is not None:
             evergrad.set_num_threads(threads)
         timings = []

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from evergrad.cli.configured import telling_errors
-from evergrad.cli.serve import start
-from evergrad.cli.served import memory_line, service_of, takes_model
+from evergrad.cli.serve import PORT, start
+from evergrad.cli.served import service_of, takes_model
 from evergrad.cli.terminal import Terminal
 from evergrad.cli.train import run as train
 from evergrad.train.config import ConfigError
@@ -25,7 +25,7 @@ from evergrad.train.exit_codes import ExitCode
 @takes_model
 @click.option("--web", is_flag=True, help="A page in the browser instead of the terminal.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where the page is served.")
-@click.option("--port", default=8000, show_default=True, help="0 for any that is free.")
+@click.option("--port", default=8000, show_default=True, type=PORT, help="0 for any that is free.")
 @click.option("--token", help="What the page must present; made up where others can connect.")
 @click.option("--temperature", default=0.7, show_default=True, help="Of the terminal's answers.")
 @click.option("--length", default=200, show_default=True, help="The longest answer, in tokens.")
@@ -52,8 +52,7 @@ def chat(
         if web:
             start(place, host, port, token, options, page=True)
             return
-        service = service_of(place, **options)
-        click.echo(memory_line(service))
+        service = service_of(place, **{**options, "sequences": 1})  # there is one conversation
         try:
             Terminal(service, temperature, length, seed).run()
         except ValueError as error:

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 import click
 
@@ -194,7 +193,7 @@ def _failures(outcomes: list[Outcome]) -> list[Failure]:
     return [failure for outcome in outcomes for failure in outcome.failures]
 
 
-def _as_data(outcomes: list[Outcome]) -> dict[str, Any]:
+def _as_data(outcomes: list[Outcome]) -> dict[str, object]:
     return {
         "ok": not _failures(outcomes),
         "seconds": sum(outcome.seconds for outcome in outcomes),
@@ -219,7 +218,7 @@ def _verdict(outcomes: list[Outcome]) -> str:
         return "\n" + click.style(words, fg="green", bold=True)
     lines = [f"  {f.job} ({f.stage})\n    {f.message}" for f in failures[:_SHOWN_FAILURES]]
     if len(failures) > _SHOWN_FAILURES:
-        lines.append(f"  and {len(failures) - _SHOWN_FAILURES} more (--json tells all)")
+        lines.append(f"  and {len(failures) - _SHOWN_FAILURES} more (--json lists all)")
     words = f"{len(failures)} of {checked:,} checks failed: do not trust results of this machine."
     advice = "Please report this with the output of `evergrad doctor`."
     return "\n".join(["", click.style(words, fg="red", bold=True), *lines, advice])

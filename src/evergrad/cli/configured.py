@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 DEFAULT_TASK = "gpt"
 
 
-def trusts_tasks(command: Callable[..., object]) -> Callable[..., Any]:
+def trusts_tasks(command: Callable[..., object]) -> Callable[..., object]:
     """Give a command ``--trust-task``, which names what a file may have imported."""
     return click.option(
         "--trust-task", multiple=True, metavar="MODULE:CLASS",
@@ -42,7 +42,7 @@ def trusts_tasks(command: Callable[..., object]) -> Callable[..., Any]:
     )(command)  # fmt: skip
 
 
-def takes_configuration(command: Callable[..., object]) -> Callable[..., Any]:
+def takes_configuration(command: Callable[..., object]) -> Callable[..., object]:
     """Give a command the options of a training: a task or file, a size, and ``--key value``.
 
     The function gets them as ``size``, ``words`` and ``trust_task``.
@@ -66,7 +66,7 @@ def takes_size(
             raise click.UsageError(f"--{chosen} and --{option.name} exclude each other", context)
         context.params["size"] = option.name
 
-    def decorate(command: Callable[..., object]) -> Callable[..., Any]:
+    def decorate(command: Callable[..., object]) -> Callable[..., object]:
         for name, text in reversed(helps.items()):
             flag = click.option(
                 f"--{name}", is_flag=True, expose_value=False, callback=choose, help=text
@@ -90,7 +90,7 @@ PROGRAMS = {
 def chosen_config(
     size: str | None, words: Sequence[str], trusted: Collection[str] = ()
 ) -> RunConfig:
-    """The configuration that is asked for: of a task, of a TOML file or of a run's folder."""
+    """The requested configuration: of a task, of a TOML file or of a run's folder."""
     named = bool(words) and not words[0].startswith("--")
     what, options = (words[0], words[1:]) if named else (DEFAULT_TASK, words)
     directory = RunDirectory(Path(what))
@@ -162,7 +162,7 @@ def telling_errors() -> Iterator[None]:
         _end(error, ExitCode.USAGE)
     except (MemoryLimitError, MemoryError) as error:
         _end(error, ExitCode.MEMORY)
-    except BrokenPipeError:  # whoever reads the output has seen enough; click knows how to end
+    except BrokenPipeError:  # the reader of the output has closed it; click knows how to end
         raise
     except (ModuleNotFoundError, OSError) as error:
         _end(error, ExitCode.ERROR)

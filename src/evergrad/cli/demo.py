@@ -19,6 +19,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.memory.reports import size
 from evergrad.train.checkpoint import read_checkpoint
 from evergrad.train.config import ConfigError
+from evergrad.train.directory import require_makeable
 from evergrad.train.packages import package
 
 _KILL_AT = 0.6  # of all steps
@@ -54,6 +55,8 @@ def demo(steps: int, output: Path | None) -> None:
             output = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="evergrad-demo-")))
         elif output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise ConfigError(f"{output} is not an empty folder; name another with --output")
+        else:
+            require_makeable(output)
         sys.exit(0 if Demo(output, steps, stack).run() else 1)
 
 

@@ -45,12 +45,12 @@ class Finding:
 
 
 def diagnose() -> list[Finding]:
-    """Everything that is looked at, in the order it is told."""
+    """Everything that is checked, in the order of the report."""
     parts = (_versions, _extras, _processor, _products, _kernel_cache, _compiled_program)
     return [finding for part in parts for finding in _guarded(part)]
 
 
-def as_data(findings: list[Finding]) -> dict[str, Any]:
+def as_data(findings: list[Finding]) -> dict[str, object]:
     """The findings for a program to read."""
     return {"ok": is_healthy(findings), "findings": [asdict(finding) for finding in findings]}
 
@@ -219,7 +219,7 @@ def _compiled_program() -> Iterator[Finding]:
     if abs(found - expected) <= 1e-5 * abs(expected):
         yield Finding(section, "result", "the same as without the compiler")
     else:
-        fix = "run `evergrad check`, which tells what is wrong, and report it"
+        fix = "run `evergrad check`, which says what is wrong, and report it"
         yield Finding(section, "result", f"{found}, not {expected}", "broken", fix)
     after = _cached().keys()
     yield Finding(section, "machine code", _origin(len(after - before), bool(after)))

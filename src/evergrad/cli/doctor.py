@@ -18,7 +18,7 @@ _SIGNS = {"ok": ("ok", "green"), "missing": ("--", "yellow"), "broken": ("!!", "
 def doctor(as_json: bool) -> None:
     """Look at this machine: what evergrad runs on, and whether it works.
 
-    Tells versions, the processor and its features, the libraries that multiply matrices, the cache
+    Prints versions, the processor and its features, the libraries that multiply matrices, the cache
     of compiled kernels and the optional packages; then runs a tiny compiled program.
 
     \b

@@ -16,6 +16,9 @@ _DIED = re.compile(r"PID (\d+) RUNNING AT (\S+)")
 # What a rank writes first; not passed on.
 _STARTED = re.compile(r"\x01rank (\d+) is process (\d+) on (\S+?)\x02")
 _SIGNAL = re.compile(r"\(signal (\d+)\)")
+# What the parent of a rank that failed writes, with an exit code or the negative of a signal.
+# mpiexec may report another rank, which it has killed then.
+_ENDED = re.compile(r"\x01process (\d+) on (\S+?) ended: (-?\d+)\x02")
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -71,16 +74,25 @@ def _follow(job: subprocess.Popen[str]) -> int:
     owner: dict[tuple[str, str], str] = {}
     died: str | None = None
     signal = ""
+    first: int | None = None  # how the first rank that failed has ended
     assert job.stdout is not None
     for line in job.stdout:
         owner |= {(process, host): rank for rank, process, host in _STARTED.findall(line)}
-        line = _STARTED.sub("", line)
-        ended = _DIED.search(line)
-        died = died or (owner.get((ended[1], ended[2])) if ended else None)
-        if found := _SIGNAL.search(line):
-            signal = f" was killed by signal {found[1]};"
+        for process, host, code in _ENDED.findall(line):
+            if first is None:
+                first = int(code)
+                died = owner.get((process, host)) if first < 0 else None
+                signal = f" was killed by signal {-first};"
+        line = _ENDED.sub("", _STARTED.sub("", line))
+        if first is None:
+            ended = _DIED.search(line)
+            died = died or (owner.get((ended[1], ended[2])) if ended else None)
+            if found := _SIGNAL.search(line):
+                signal = f" was killed by signal {found[1]};"
         click.echo(line, nl=False)
     code = job.wait()
     if died is not None:
         click.echo(f"error: rank {died}{signal or ' died;'} all ranks were ended", err=True)
+    if first is not None:
+        return abs(first)
     return code if code >= 0 else 128 - code

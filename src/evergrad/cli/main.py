@@ -1,4 +1,4 @@
-"""The ``evergrad`` command: the list of its commands, each imported when it is asked for."""
+"""The ``evergrad`` command: the list of its commands, each imported on first use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COMMANDS = {
 
 
 class CommandList(click.Group):
-    """Commands whose modules are imported only when they run or are asked for help."""
+    """Commands whose modules are imported only when they run or print their help."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -18,7 +18,7 @@ def report(run: Path, trust_task: tuple[str, ...]) -> None:
     """Draw the curves of a run and write its report.
 
     RUN is the folder that `evergrad train` named. The report is written at the end of each run;
-    this command makes it at any time, also while the run goes on or after it was killed. The
+    this command makes it at any time, also while the run continues or after it was killed. The
     pictures (loss, learning rate, memory, speed, samples) and report.html, one page that needs no
     other file, go to the folder of the run.
 

@@ -1,11 +1,11 @@
-"""``evergrad sample``: a trained model goes on with a text, or fills a grid with pictures."""
+"""``evergrad sample``: a trained model continues a text, or fills a grid with pictures."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,10 @@ from evergrad.cli.configured import check_outputs, telling_errors, trusts_tasks
 from evergrad.train.checkpoint import CheckpointError, read_checkpoint
 from evergrad.train.config import ConfigError
 from evergrad.train.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from evergrad.nn.module import Module
+    from evergrad.train.task import Task
 
 PICTURES = 4  # of one prompt
 
@@ -74,7 +78,7 @@ def sample(
             _show(task, model, seed, output, options["prompt"])
 
 
-def _read(path: Path, trusted: tuple[str, ...]) -> tuple[Any, Any]:
+def _read(path: Path, trusted: tuple[str, ...]) -> tuple[Task, Module]:
     try:
         found = read_checkpoint(path, trusted)
         task = found.task()
@@ -90,7 +94,7 @@ def _refuse(value: object, problem: str) -> None:
 
 
 def _write(
-    tokenizer: Any, model: Any, seed: int | None, *, prompt: str, length: int, stream: bool,
+    tokenizer: Any, model: object, seed: int | None, *, prompt: str, length: int, stream: bool,
     eager: bool, **choice: Any,
 ) -> None:  # fmt: skip
     """Print the prompt and what follows it."""
@@ -115,7 +119,7 @@ def _write(
         click.echo()
 
 
-def _show(task: Any, model: Any, seed: int | None, output: Path | None, prompt: str) -> None:
+def _show(task: Any, model: object, seed: int | None, output: Path | None, prompt: str) -> None:
     """Write what the task shows of a model: a grid of pictures, of a prompt if it takes one."""
     from evergrad.train.packages import package  # start-up: rarely used
 

@@ -12,12 +12,14 @@ from evergrad.cli.served import memory_line, service_of, takes_model
 from evergrad.train.config import ConfigError
 from evergrad.train.packages import package
 
+PORT = click.IntRange(0, 65535)
+
 
 @click.command()
 @click.argument("checkpoint", type=click.Path(path_type=Path), metavar="CHECKPOINT")
 @takes_model
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", default=8000, show_default=True, help="0 for any that is free.")
+@click.option("--port", default=8000, show_default=True, type=PORT, help="0 for any that is free.")
 @click.option("--token", help="What clients must present; made up where others can connect.")
 def serve(checkpoint: Path, host: str, port: int, token: str | None, **options: object) -> None:
     """Serve a trained language model with OpenAI's API.
@@ -53,11 +55,15 @@ def start(
     listening = listen(host, port)
     with listening:
         service = service_of(checkpoint, **options)
-        click.echo(memory_line(service))
         address = f"[{host}]" if ":" in host else host
         url = f"http://{address}:{listening.getsockname()[1]}"
         secret = "" if limits.token is None else f"/#token={limits.token}"
         told = f"{url}{secret}" if page else f"{url}/v1"
         if not page and limits.token is not None:
             told += f"  token: {limits.token}"
-        run(make_app(service, limits, page=page), listening, lambda: click.echo(f"ready: {told}"))
+
+        def ready() -> None:
+            click.echo(memory_line(service))
+            click.echo(f"ready: {told}")
+
+        run(make_app(service, limits, page=page), listening, ready)

@@ -38,7 +38,7 @@ _OPTIONS = [
 ]  # fmt: skip
 
 
-def takes_model(command: Callable[..., object]) -> Callable[..., Any]:
+def takes_model(command: Callable[..., object]) -> Callable[..., object]:
     """Give a command the options of a served model, as keyword arguments of :func:`service_of`."""
     for option in reversed(_OPTIONS):
         command = option(command)
@@ -69,7 +69,7 @@ def _named(word: str) -> tuple[str, str]:
 
 
 def memory_line(service: Service) -> str:
-    """What a service keeps in memory, known before it starts."""
+    """What a service whose programs are compiled keeps in memory."""
     parts = service.engine.memory()
     told = ", ".join(f"{name} {size / 1e6:,.1f} MB" for name, size in parts.items())
     return f"memory: {told}; {service.engine.table.count} pages of 16 tokens"

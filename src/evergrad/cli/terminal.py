@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 import time
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from evergrad.cli.served import memory_line
 from evergrad.serve.detokenizer import Detokenizer
 from evergrad.serve.sampling import Sampling
 from evergrad.serve.sequence import Event, Finished, Request
 from evergrad.serve.service import Service
+from evergrad.tokenizers.base import REPLACEMENT
 from evergrad.utils.atomic_file import replacing
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+T = TypeVar("T", int, float)
 
 HELP = """\
 /temp 0.7    temperature; 0 always takes the likeliest token
@@ -45,6 +53,8 @@ class Terminal:
     def run(self) -> None:
         """Read, answer, until the end of the input."""
         self._sampling()
+        self.service.engine.prepare()  # so that the first answer comes at once
+        click.echo(memory_line(self.service))
         _edit_lines()
         click.echo("/help shows the commands, /quit ends.")
         while not self.is_over:
@@ -54,7 +64,7 @@ class Terminal:
                 click.echo()
                 return
             except KeyboardInterrupt:  # nothing is being answered: the line is given up
-                click.echo("  (/quit ends)")
+                click.echo("\n(/quit ends)")
                 continue
             if line.startswith("/"):
                 self.command(line)
@@ -97,7 +107,7 @@ class Terminal:
                     is_end = isinstance(event, Finished)
                     piece = text.finish() if isinstance(event, Finished) else text.add(event.token)
                     found.append(piece)
-                    click.echo(piece, nl=False)
+                    click.echo(_printable(piece), nl=False)
                     count += not is_end
                     if is_end:
                         return count
@@ -125,15 +135,16 @@ class Terminal:
 
     def _do(self, name: str, value: str) -> None:
         if name == "temp":
-            self.temperature = float(value)
+            self.temperature = _number(float, name, value)
         elif name == "topk":
-            self.top_k = int(value) or None
+            self.top_k = _number(int, name, value) or None
         elif name == "topp":
-            self.top_p = None if float(value) == 1 else float(value)
+            chosen = _number(float, name, value)
+            self.top_p = None if chosen == 1 else chosen
         elif name == "len":
-            self.length = _positive(value)
+            self.length = _positive(_number(int, name, value))
         elif name == "seed":
-            self.seed = None if value in ("", "none") else int(value)
+            self.seed = None if value in ("", "none") else _number(int, name, value)
         elif name == "reset":
             self.messages.clear()
         elif name == "save":
@@ -152,14 +163,28 @@ class Terminal:
         click.echo(f"saved in {value}")
 
 
-def _positive(value: str) -> int:
-    found = int(value)
-    if found < 1:
-        raise ValueError(f"the length is at least 1, not {found}")
-    return found
+def _number(kind: type[T], name: str, value: str) -> T:
+    try:
+        return kind(value)
+    except ValueError:
+        words = {int: "a whole number", float: "a number"}[kind]
+        raise ValueError(f"/{name} takes {words}, not {value!r}") from None
 
 
-def _edit_lines() -> Any:
+def _positive(length: int) -> int:
+    if length < 1:
+        raise ValueError(f"the length is at least 1, not {length}")
+    return length
+
+
+def _printable(text: str) -> str:
+    """The text without what would command a terminal, such as escape sequences."""
+    return "".join(
+        c if c in "\n\t" or unicodedata.category(c) != "Cc" else REPLACEMENT for c in text
+    )
+
+
+def _edit_lines() -> ModuleType | None:
     """Arrow keys and earlier lines, where the system has GNU's or BSD's readline."""
     try:
         import readline

@@ -198,7 +198,7 @@ def _resumed(
     for key in settable(stored):
         if key.split(".")[0] in _FIXED and value_of(config, key) != value_of(stored, key):
             raise ConfigError(
-                f"{key} cannot change in a run that goes on: it is {value_of(stored, key)!r} there;"
-                " begin a new run instead"
+                f"{key} cannot change in a run that is resumed: it is {value_of(stored, key)!r} "
+                "there; begin a new run instead"
             )
     return dataclasses.replace(config, output=str(directory.path)), directory

@@ -7,55 +7,66 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import MethodType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from types import CodeType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
 
-from evergrad.compiler.cache.program_lru import ProgramLRU
-from evergrad.compiler.cache.signature_churn import SignatureChurn, leaf_paths
-from evergrad.compiler.frontend.arguments import ARGUMENT, PythonCall
-from evergrad.compiler.frontend.call_log import CallLog
-from evergrad.compiler.frontend.capture import Captured, capture
-from evergrad.compiler.frontend.find_effects import undo_changes
-from evergrad.compiler.frontend.number_slots import NumberSlots
-from evergrad.compiler.frontend.places import plain_numbers
-from evergrad.compiler.frontend.python_state import PythonState
-from evergrad.compiler.frontend.revalidation import difference
-from evergrad.compiler.frontend.segments import Segments
+from evergrad.compiler.calls import call_path
+from evergrad.compiler.calls.call_path import NOT_HANDLED, make_fast_path
+from evergrad.compiler.frontend.arguments.signature import ARGUMENT, PythonCall
+from evergrad.compiler.frontend.capture import capture
+from evergrad.compiler.frontend.captured import Captured
+from evergrad.compiler.frontend.effects.find_effects import undo_changes
+from evergrad.compiler.frontend.last_call import LastCall
+from evergrad.compiler.frontend.numbers.number_slots import NumberSlots
+from evergrad.compiler.frontend.numbers.varying_numbers import VaryingNumbers
+from evergrad.compiler.frontend.paths.segments import Segments
+from evergrad.compiler.frontend.reasons import with_fix
+from evergrad.compiler.frontend.recording.call_log import CallLog
+from evergrad.compiler.frontend.restored_modes import all_modes_of, restored_modes
 from evergrad.compiler.frontend.session import NotWholeError, Session
+from evergrad.compiler.frontend.state.gradient_flags import GradientFlags
+from evergrad.compiler.frontend.state.library_calls import LibraryCalls
+from evergrad.compiler.frontend.state.observed_code import ObservedCode
+from evergrad.compiler.frontend.state.places import plain_numbers, replace_kept
+from evergrad.compiler.frontend.state.python_state import PythonState
+from evergrad.compiler.frontend.state.varying_places import varied_slots
 from evergrad.compiler.frontend.variant import Call, Variant
-from evergrad.compiler.frontend.varying_numbers import VaryingNumbers
-from evergrad.compiler.frontend.varying_places import varied_slots
+from evergrad.compiler.kept_programs import VARIANT_LIMIT, KeptPrograms
 from evergrad.compiler.native.target import require_llvm
-from evergrad.compiler.runtime import call_path
-from evergrad.compiler.runtime.arena import SharedArena
-from evergrad.compiler.runtime.call_path import NOT_HANDLED, FastPath, make_fast_path
 from evergrad.compiler.runtime.gc_pause import gc_paused
 from evergrad.core import fork
-from evergrad.core.state import STATE, State, set_mode, using
+from evergrad.core.source_location import user_stacklevel
+from evergrad.core.state import STATE, State, using
 from evergrad.core.tensor import Tensor
 from evergrad.errors import AssumptionError, TraceError
 from evergrad.extension import ExtensionPoint, provides
+from evergrad.keywords import unknown_keyword
 from evergrad.memory import pool
 
-_optimized_module: ExtensionPoint[..., Any] = ExtensionPoint("optimized_module")
+if TYPE_CHECKING:
+    from evergrad.core.types import Args, Kwargs
 
-# The most variants kept per signature, and the most fast paths.
-_VARIANT_LIMIT = 8
-# The most programs that keep their lowering, which only reports read.
-_LOWERINGS_KEPT = 4
+
+_optimized_module: ExtensionPoint[..., object] = ExtensionPoint("optimized_module")
+
+# Seconds of processor time to find what a function reaches, from which on later calls are eager if
+# it is no program.
+_LONGEST_WALK = 0.25
 # The most calls that may be no programs for reasons which are over then, without a warning.
 _MOST_FIRST_STEPS = 8
-# A function of which so many programs were stale is run by Python.
-_MOST_STALE = 3
-# The most programs of a function that are kept on disk.
-_PROGRAMS_ON_DISK = 12
+
+
+# Options of ``torch.compile`` that choose among backends and their ways.
+_WITHOUT_EFFECT = frozenset((
+    "backend", "disable", "dynamic", "isolate_recompiles", "mode", "name", "options",
+    "recompile_limit", "shapes_spec",
+))  # fmt: skip
 
 
 def compile(
     model: Any = None, *, fullgraph: bool = False, check_finite: bool = False,
-    memory_limit: int | None = None, **options: Any,
+    memory_limit: int | None = None, **options: object,
 ) -> Any:  # fmt: skip
     """Compile a training step, a module or a function of tensors.
 
@@ -67,10 +78,11 @@ def compile(
     Python runs the function again.
 
     Effects on Python state (counters, lists, ``print``, random numbers) are repeated at each call.
-    A function that decides by values of the data (``if loss > 1``), or has effects that cannot be
-    repeated, is run by Python at every call, with its ops compiled in segments; one warning names
-    the line and the reason, and ``last_call`` has both. With ``fullgraph`` such a function raises
-    ``TraceError`` instead.
+    A function that decides by values of the data (``if loss > 1``) has a program for each path that
+    it takes. One that has effects which cannot be repeated, or sizes that depend on the data, is
+    run by Python at every call, with its ops compiled in segments; one warning names the line and
+    the reason, and ``last_call`` has both. With ``fullgraph`` such functions raise ``TraceError``
+    instead.
 
     A program that fails leaves tensors and RNG states as they were. With ``check_finite`` a
     call that produces an infinity or a NaN fails, and its error names the op and the source line it
@@ -100,6 +112,9 @@ def compile(
     >>> step.last_call.kind
     'whole'
     """
+    for unknown in options.keys() - _WITHOUT_EFFECT:
+        known = ("fullgraph", "check_finite", "memory_limit", *_WITHOUT_EFFECT)
+        raise unknown_keyword("compile", unknown, known)
     require_llvm()
     if model is None:
         return functools.partial(
@@ -114,20 +129,8 @@ def compile(
     return Compiled(model, check_finite, memory_limit, fullgraph)
 
 
-class LastCall(NamedTuple):
-    """How a call ran: as one program (``whole``), by Python as one segment (``traced``) or several
-    (``segments``), or eagerly; why not as a program; and what ended its segments."""
-
-    kind: str
-    reason: str | None = None
-    breaks: Sequence[str] = ()
-
-
-_WHOLE = LastCall("whole")
-
-
 @provides("compiled_function")
-class Compiled:
+class Compiled(KeptPrograms):
     """A function with the variants compiled for it so far: what :func:`compile` returns.
 
     >>> double = eg.compile(lambda x: x * 2)
@@ -137,79 +140,96 @@ class Compiled:
     'whole'
     """
 
+    # Attributes in ``__dict__`` are the user's, as those of a function are.
+    __slots__ = (
+        "__dict__", "__weakref__", "call_log", "first_steps", "fullgraph", "has_warned",
+        "last_call", "library_calls", "number_slots", "records_sparse", "segments", "step_lock",
+        "varying",
+    )  # fmt: skip
+
     def __init__(
         self, function: Callable[..., Any], check_finite: bool = False,
         memory_limit: int | None = None, fullgraph: bool = False,
     ) -> None:  # fmt: skip
-        self.function = function
+        super().__init__(function, check_finite, memory_limit)
         self.fullgraph = fullgraph
-        self.check_finite = check_finite
-        self.memory_limit = memory_limit
-        self.variants: dict[Any, list[Variant]] = {}
-        # The memory of its programs, and which of them are kept.
-        self.arena = SharedArena()
-        self.programs = ProgramLRU[Variant, Variant]()
-        name = getattr(function, "__qualname__", type(function).__name__)
-        self.name = name
-        self.churn = SignatureChurn(name)
-        self.segments = Segments(self.arena)
+        self.segments: Segments = Segments(self.arena)
         # How the last call ran, and whether a function that is no single program was reported.
         self.last_call: LastCall | None = None
         # Whether sparse gradients are used up inside of a call, so that programs may have them.
-        self.records_sparse = False
+        self.records_sparse: bool = False
         # The numbers in Python objects that it changes.
-        self.number_slots = NumberSlots()
+        self.number_slots: NumberSlots = NumberSlots()
         # The numbers among its arguments that vary.
-        self.varying = VaryingNumbers()
+        self.varying: VaryingNumbers = VaryingNumbers()
+        # The code of installed libraries that it runs.
+        self.library_calls: LibraryCalls = LibraryCalls()
+        # Other functions that it runs and the walk does not find.
+        self.observed: ObservedCode = ObservedCode()
         # The impure calls that were made for the present call.
-        self.calls = CallLog()
-        # How many programs were found to be stale when a call was traced again.
-        self.stale_programs = 0
+        self.call_log = CallLog()
         self.has_warned = False
         # Why first calls were no programs, though later ones may be.
         self.first_steps: set[str] = set()
-        # Fast paths by variant, most recently added first.
-        self.fast_paths: dict[Variant, FastPath] = {}
         # Step lock: held while a variant is looked up and run.
-        self.lock = self.arena.lock
+        self.step_lock = self.arena.lock
         _steps.add(self)
-        functools.update_wrapper(self, function, updated=())
+        is_function = isinstance(function, FunctionType)
+        functools.update_wrapper(self, function, updated=("__dict__",) if is_function else ())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         state = STATE.get()
         if state.trace is not None:
             return self.function(*args, **kwargs)  # inlined into the trace around it
-        with self.lock:
+        if state.anomaly or state.saved_hooks is not None:
+            self.last_call = LastCall("eager", "a mode watches single operations")
+            return self.function(*args, **kwargs)
+        with self.step_lock:
             result = self.serve(args, kwargs, state)
             if result is not NOT_HANDLED:
                 return result
             try:
                 with gc_paused():
                     call = self.call_with(args, kwargs)
-                    if call.is_dense:
+                    if call.refusal is None:
                         return self.run(call)
             finally:
-                self.calls.clear()
-        self.last_call = LastCall("eager", "an argument is sparse or nested")
-        return self.function(*args, **kwargs)
+                self.call_log.clear()
+        return self.refuse(call, call.refusal)
+
+    def refuse(self, call: PythonCall, reason: str) -> object:
+        """Run a call eagerly, which cannot be compiled in part either."""
+        if self.fullgraph:
+            raise TraceError(f"{self.function_name} cannot be compiled whole: {with_fix(reason)}")
+        self.warn(f"{self.function_name} runs eagerly: {reason}.")
+        return self.run_eagerly(call, reason)
+
+    def python_state(self, args: Any, kwargs: Any) -> PythonState:
+        return PythonState(
+            self.function,
+            args,
+            kwargs,
+            frozenset(self.library_calls.ran),
+            list(self.observed.functions),
+        )
 
     def call_with(self, args: Any, kwargs: Any) -> PythonCall:
         return PythonCall(self.function, args, kwargs, self.varying)
 
-    def serve(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: State) -> Any:
+    def serve(self, args: Args, kwargs: Kwargs, state: State) -> object:
         """Run a call by a fast path, if one handles it."""
         try:
-            for serve in self.fast_paths.values():
+            for variant, serve in self.fast_paths.items():
                 result = serve(args, kwargs, state)
                 if result is not NOT_HANDLED:
-                    self.last_call = _WHOLE
-                    if self.calls.made:
-                        self.calls.clear()
+                    self.last_call = variant.last_call
+                    if self.call_log.made:
+                        self.call_log.clear()
                     return result
         except AssumptionError:  # nothing was written
             self.fast_paths = {}
         except BaseException:
-            self.calls.clear()
+            self.call_log.clear()
             raise
         return NOT_HANDLED
 
@@ -223,63 +243,88 @@ class Compiled:
             tensors = variant.inputs_for(call.tensors, call.numbers)
             if tensors is None or variant.aliases_written(tensors):
                 break
-            if variant.schedule.is_ready:
+            is_path = variant.captured.path is not None
+            if variant.schedule.is_ready and not is_path:
                 return self.run_python(call, variant)
             completed = variant.completed(tensors)
+            if completed is not None and variant.schedule.is_ready:
+                self.path_policy.memo.undo()
+                return self.run_python(call, variant)
             if completed is not None:
                 return self.run_variant(variant, call, completed)
-        return self.run_python(call)
+        reason = None if self.fullgraph else self.reason_for_python(call)
+        return self.run_python(call) if reason is None else self.run_eagerly(call, reason)
 
     def note_varied_places(self, call: PythonCall) -> None:
         """Note the numbers in Python objects that are others than in the last program."""
         known = self.variants.get(call.key)
+        if known:
+            self.note_changed_elements(known[-1].guards)
         if known and not self.number_slots.is_off:
-            for slot in varied_slots(known[-1].guards.python_state):
-                self.number_slots.add(slot)
+            for slot, is_container in varied_slots(known[-1].guards.python_state):
+                (self.number_slots.add_tree if is_container else self.number_slots.add)(slot)
 
-    def run_variant(self, variant: Variant, call: PythonCall, tensors: list[Tensor]) -> Any:
-        self.last_call = _WHOLE
+    def run_variant(self, variant: Variant, call: PythonCall, tensors: list[Tensor]) -> object:
+        self.last_call = variant.last_call
+        needs_arguments = variant.needs_arguments
+        if needs_arguments and not variant.use_arguments((call.args, call.kwargs)):
+            reason = "a container among the arguments is reached otherwise too"
+            return self.run_eagerly(call, reason, variant.outputs_made())
         try:
             result = variant.run(tensors)
         except AssumptionError as error:  # nothing was written, and Python has no effects here
             return self.run_eagerly(call, str(error), variant.outputs_made())
-        self.add_fast_path(call, variant)
+        finally:
+            if needs_arguments:
+                variant.release_arguments()
+        if not variant.captured.flags:  # which only the general path sets
+            self.add_fast_path(call, variant)
         return result
 
-    def run_eagerly(self, call: PythonCall, reason: str, outputs: Sequence[bool] = ()) -> Any:
+    def run_eagerly(self, call: PythonCall, reason: str, outputs: Sequence[bool] = ()) -> object:
         """Run a call by Python alone; impure calls that were made for it are not made again;
         ``outputs`` says which of those with output were."""
         self.last_call = LastCall("eager", reason)
-        if not (self.calls.made or any(outputs)):
+        self.path_policy.memo.clear()
+        if not (self.call_log.made or any(outputs)):
             return self.function(*call.args, **call.kwargs)
-        python = PythonState(self.function, call.args, call.kwargs)
-        with self.number_slots.repeating(python, self.calls, reason, outputs):
+        python = self.python_state(call.args, call.kwargs)
+        with self.number_slots.repeating(python, self.call_log, reason, outputs):
             return self.function(*call.args, **call.kwargs)
 
-    def run_python(self, call: PythonCall, kept: Variant | None = None) -> Any:
+    def run_python(self, call: PythonCall, kept: Variant | None = None) -> object:
         """Have Python run a call as a session; if its trace is a program, that runs it. A variant
         that is valid for the call is ``kept`` if its program is the same."""
-        began = time.perf_counter()
-        python = PythonState(self.function, call.args, call.kwargs)
+        began = time.thread_time()
+        self.path_policy.memo.clear()
+        python = self.python_state(call.args, call.kwargs)
+        is_long = time.thread_time() - began > _LONGEST_WALK
+        self.refusal: str | None = python.opaque if is_long else None
         if call.numbers and python.checks_number_types:
             self.use_constant_numbers()
             call = self.call_with(call.args, call.kwargs)
-        if python.overlapping_memory(call.tensors):
-            return self.run_eagerly(call, "tensors share memory through NumPy")
+        shared = python.shared_memory(call.tensors)
+        if python.is_seen_by_arrays(shared):
+            return self.refuse(call, "tensors share memory through NumPy")
         session = Session(STATE.get().trace, self.segments.run, self.fullgraph, python.arrays)
+        session.note_shared(shared)
         session.records_sparse = self.records_sparse
+        session.flags = flags = GradientFlags(python.tensors, call.tensors)
         session.defers_items = not (self.varying.is_off or python.checks_number_types)
+        session.reads_data = self.path_policy.is_on and not (self.fullgraph or self.check_finite)
+        session.reads_sizes = self.path_policy.reads_sizes
+        session.varying = () if self.fullgraph else self.varying_storages
         before = STATE.get()
         with (
             restored_modes(before, session),
             using(trace=session, grad=before.grad, no_grad=False, saved_hooks=None),
             self.number_slots.install(
-                session, python, self.calls, kept, bool(call.numbers)
+                session, python, self.call_log, kept, bool(call.numbers)
             ) as installed,
         ):
             try:
                 call_path.begin()
-                result = call.on_session(session)
+                result = self.run_observed(call, session, python, kept)
             except BaseException:
                 self.last_call = LastCall("traced", "the function raised an exception")
                 try:
@@ -294,35 +339,50 @@ class Compiled:
                     raise NotWholeError(
                         f"its programs were not valid any more {self.stale_programs} times"
                     )
-                if modes_of(session.modes) != modes_of(before):
+                if all_modes_of(session.modes) != all_modes_of(before):
                     raise NotWholeError("a mode is changed for the code after the call")
+                session.data.settle(session.expressions)
+                self.path_policy.require_recurring(call.key, session)
+                if session.reads_data:
+                    self.require_same_elements(session)
                 captured = capture(session, call, result, python, self.number_slots, installed)
+                session.data.restore_generators()
                 call = self.with_fixed_numbers(call, session, captured)
-                seconds = time.perf_counter() - began
-                if kept is not None and not kept.is_for_calls():
+                seconds = time.thread_time() - began
+                data = [read.value for read in session.data.all]
+                if kept is not None and not kept.is_for_calls(data):
                     kept = None
-                variant = self.variant_for(call, captured, kept)
+                variant = self.variant_for(call, captured, kept, data)
                 variant.schedule.note_traced(seconds, len(captured.graph.equations))
+                self.small_calls.pop(call.key, None)
             except NotWholeError as reason:
+                session.data.unsettle()
                 if self.fullgraph and not self.is_first_step(session, str(reason)):
                     installed.discard()
                     undo_changes(python)
+                    flags.restore()
                     session.abandon()
-                    raise TraceError(f"{self.name} cannot be compiled whole: {reason}") from None
+                    text = with_fix(str(reason))
+                    raise TraceError(
+                        f"{self.function_name} cannot be compiled whole: {text}"
+                    ) from None
                 session.end()
                 installed.flush_outputs()
                 if session.sparse_weights:
                     self.records_sparse = not session.keeps_sparse_gradients()
                 reason.__traceback__ = None  # its frames keep numbers of the session
-                self.number_slots.remove(installed, python)
-                result = plain_numbers(result)
+                originals = self.number_slots.remove(installed, python)
+                result = plain_numbers(result, originals=originals)
                 if session.keeps_numbers():
                     python.replace_numbers()
                     if session.keeps_numbers():
                         self.use_constant_numbers()
-                if kept is not None and kept.is_for_calls():
+                        replace_kept(session.live_numbers())
+                data = [read.value for read in session.data.all]
+                if kept is not None and kept.is_for_calls(data):
                     self.drop_stale(kept, str(reason))
                 self.note_breaks(session, str(reason))
+                self.note_segments(call, session, str(reason))
                 return result
             except BaseException:
                 session.abandon()
@@ -336,6 +396,28 @@ class Compiled:
             return self.run_eagerly(call, "Python state is changed meanwhile", outputs)
         variant.skip_outputs(captured)
         return self.run_variant(variant, call, tensors)
+
+    def run_observed(
+        self, call: PythonCall, session: Session, python: PythonState, kept: Variant | None
+    ) -> Any:
+        """Run the function in a session. Code that it runs and the walk has not reached makes the
+        session no program. Where the calls of a signature are none anyhow it is not observed, which
+        takes as long as the session; nor where values are checked, which only programs do."""
+        is_none = python.opaque is not None or call.key in self.small_calls
+        if kept is not None or is_none or self.check_finite:
+            return self.library_calls.run(call.on_session, session, python)
+        codes: set[CodeType] = set()
+
+        def on_session(session: Session) -> Any:
+            with self.observed.observe(codes):
+                return call.on_session(session)
+
+        result = self.library_calls.run(on_session, session, python)
+        missed = self.observed.add(codes, python.codes)
+        if missed is not None and session.once is None:
+            session.once = f"{missed}() runs, which nothing that the function names leads to"
+            session.is_passing = True
+        return result
 
     def with_fixed_numbers(
         self, call: PythonCall, session: Session, captured: Captured
@@ -363,22 +445,25 @@ class Compiled:
         return session.once == reason and is_new
 
     def note_breaks(self, session: Session, reason: str) -> None:
-        kind = "segments" if session.breaks else "traced"
-        self.last_call = LastCall(kind, reason, [str(end) for end in session.breaks])
+        ends = [*([] if session.data.are_late else session.data.all), *session.breaks]
+        self.last_call = LastCall("segments" if ends else "traced", reason, list(map(str, ends)))
         # The next call may be a program: sparse gradients are known to be used up.
         is_next_whole = bool(session.sparse_weights) and self.records_sparse
         if self.is_first_step(session, reason):
             self.first_steps.add(reason)
-        elif not (self.has_warned or is_next_whole or session.is_passing):
-            self.has_warned = True
-            warnings.warn(
-                f"{self.name} is not one compiled program: {reason}. Python runs it at every call, "
-                "with its operations compiled between the values that it reads.",
-                RuntimeWarning,
-                stacklevel=4,
+        elif not (is_next_whole or session.is_passing):
+            self.warn(
+                f"{self.function_name} is not one compiled program: {reason}. Python runs it at "
+                "every call, with its operations compiled between the values that it reads."
             )
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def warn(self, text: str) -> None:
+        """Warn that programs do not handle a call, once."""
+        if not self.has_warned:
+            self.has_warned = True
+            warnings.warn(text, RuntimeWarning, stacklevel=user_stacklevel())
+
+    def __get__(self, instance: object, owner: object = None) -> object:
         """Bind as a method, like the function itself."""
         return self if instance is None else MethodType(self, instance)
 
@@ -392,102 +477,19 @@ class Compiled:
             return
         others = [pair for pair in self.fast_paths.items() if pair[0] is not variant]
         made = variant, make_fast_path(variant, call)
-        self.fast_paths = dict([made, *others[: _VARIANT_LIMIT - 1]])
-
-    def add_variant(self, call: PythonCall, captured: Captured) -> Variant:
-        """Compile a captured call, and keep its program."""
-        known = self.variants.get(call.key, [])
-        if len(known) >= _VARIANT_LIMIT:
-            warnings.warn(
-                f"{self.function} was recompiled {len(known)} times for the same signature; failed "
-                f"guard: {known[-1].guards.first_failed()}",
-                RuntimeWarning,
-                stacklevel=6,
-            )
-            for old in list(known):
-                self.programs.evict(old)
-            self.forget(list(known))
-        churn = self.churn.record(leaf_paths(self.function, call.spec), call.leaves)
-        if churn is not None:
-            warnings.warn(churn, RuntimeWarning, stacklevel=6)
-        on_disk = len(self.programs) < _PROGRAMS_ON_DISK
-        variant = Variant(captured, self.check_finite, self.memory_limit, self.arena, on_disk)
-        self.variants.setdefault(call.key, []).append(variant)
-        self.forget(self.programs.put(variant, variant))
-        for older in list(self.programs)[:-_LOWERINGS_KEPT]:
-            older.program.discard_lowering()
-        return variant
-
-    def variant_for(self, call: PythonCall, captured: Captured, kept: Variant | None) -> Variant:
-        """The variant for a captured call: the one that is valid for it, if that is still the same
-        program."""
-        if kept is not None:
-            found = difference(kept.captured, captured)
-            if found is None:
-                return kept
-            self.drop_stale(kept, found)
-            if self.is_unreliable:  # for this call alone
-                return Variant(captured, self.check_finite, self.memory_limit, self.arena, False)
-        return self.add_variant(call, captured)
-
-    @property
-    def is_unreliable(self) -> bool:
-        """Whether so many programs were stale that no further ones are kept."""
-        return self.stale_programs >= _MOST_STALE
-
-    def drop_stale(self, kept: Variant, found: str) -> None:
-        """Drop a program that was run though it is not what Python does."""
-        self.stale_programs += 1
-        self.programs.evict(kept)
-        self.forget([kept])
-        if self.is_unreliable:
-            self.forget(self.programs.clear())
-        warnings.warn(
-            f"a program of {self.name} was not valid any more, and no guard has failed: {found}. "
-            "Calls before this one may have had the results of the old program; please report it.",
-            RuntimeWarning,
-            stacklevel=6,
-        )
-
-    def valid_variant(self, call: PythonCall) -> Variant | None:
-        """The variant for a call whose guards hold, if there is one already."""
-        return next(self.valid_variants(call), None)
-
-    def valid_variants(self, call: PythonCall) -> Iterator[Variant]:
-        """The variants for a call whose guards hold, but for those on impure calls, which are not
-        made yet."""
-        known = self.variants.get(call.key, [])
-        for variant in known[::-1]:  # most recently used last
-            tensors = variant.inputs_for(call.tensors, call.numbers)
-            if tensors is None or not variant.accepts(tensors):
-                continue
-            if variant.guards.hold():
-                known.remove(variant)
-                known.append(variant)
-                self.programs.get(variant)
-                yield variant
-
-    def forget(self, evicted: list[Variant]) -> None:
-        """Drop the references to variants that are evicted, and their memory."""
-        if evicted:
-            gone = set(evicted)
-            kept = {
-                key: [v for v in known if v not in gone] for key, known in self.variants.items()
-            }
-            self.variants = {key: known for key, known in kept.items() if known}
-            self.fast_paths = {v: path for v, path in self.fast_paths.items() if v not in gone}
+        self.fast_paths = dict([made, *others[: VARIANT_LIMIT - 1]])
 
     def trim(self) -> None:
         """Drop all programs and their memory, unless another thread is running one."""
-        if self.lock.acquire(blocking=False):
+        if self.step_lock.acquire(blocking=False):
             try:
                 self.forget(self.programs.clear())
                 self.segments.clear()
                 self.arena.trim()
             finally:
-                self.lock.release()
+                self.step_lock.release()
 
-    def loop(self, *args: Any, **kwargs: Any) -> Any:
+    def loop(self, *args: Any, **kwargs: Any) -> object:
         """Call the function for each row (index of the first dimension) of the tensors among its
         arguments, one after the other, and stack the results: ``loop(xs, ys)`` is ``stack([f(x, y)
         for x, y in zip(xs, ys)])``.
@@ -498,62 +500,71 @@ class Compiled:
         begins. A row that fails ends the loop; the rows before it are done, and the error names the
         failed row. Pass what is the same for all rows expanded, or as a number.
         """
-        from evergrad.compiler.runtime.batched_calls import loop_of  # start-up: rarely used
+        from evergrad.compiler.calls.batched_calls import loop_of  # start-up: rarely used
 
         return loop_of(self, args, kwargs)
 
     def plan(self, *args: Any, **kwargs: Any) -> Any:
         """The memory plan for these arguments, without running anything."""
-        with self.lock:
+        with self.step_lock:
             return self.compiled_for(args, kwargs)[0].program.plan
 
     def compiled_for(self, args: Any, kwargs: Any) -> tuple[Variant, list[Tensor]]:
         """The variant for these arguments, traced without running anything if there is none yet,
         and the tensors among them; raises if such calls are not one program."""
         call = self.call_with(args, kwargs)
-        if not call.is_dense:
-            raise RuntimeError("calls with sparse or nested tensors run eagerly")
+        if call.refusal is not None:
+            raise RuntimeError(f"the call runs eagerly: {with_fix(call.refusal)}")
         variant = self.valid_variant(call)
         if variant is None:
-            python = PythonState(self.function, args, kwargs)
+            python = self.python_state(args, kwargs)
             session = Session(STATE.get().trace, self.segments.run, True, python.arrays)
-            session.records_sparse = True
+            session.records_sparse = session.reads_data = True
+            session.flags = flags = GradientFlags(python.tensors, call.tensors)
             session.defers_items = not (self.varying.is_off or python.checks_number_types)
             with (
                 using(trace=session, grad=STATE.get().grad, no_grad=False, saved_hooks=None),
-                self.number_slots.install(session, python) as installed,
+                self.number_slots.install(
+                    session, python, computes=bool(call.numbers)
+                ) as installed,
             ):
                 try:
                     call_path.begin()
-                    result = call.on_session(session)
+                    result = self.library_calls.run(call.on_session, session, python)
+                    session.data.settle(session.expressions)
                     captured = capture(session, call, result, python, self.number_slots, installed)
                 except NotWholeError as reason:
+                    if self.library_calls.is_new(python):
+                        return self.compiled_for(args, kwargs)  # what has run is walked now
+                    text = with_fix(str(reason))
                     raise RuntimeError(
-                        f"{self.name} is not one compiled program: {reason}"
+                        f"{self.function_name} is not one compiled program: {text}"
                     ) from None
                 except BaseException:
                     session.restore_states()
                     raise
                 finally:
+                    session.data.restore_generators()
                     installed.discard()
                     undo_changes(python)
+                    flags.restore()
                     session.abandon()
                     session.release()
             call = self.with_fixed_numbers(call, session, captured)
             variant = self.add_variant(call, captured)
         return variant, variant.inputs_for(call.tensors, call.numbers) or call.tensors
 
-    def explain(self, *args: Any, passes: bool = False, **kwargs: Any) -> Any:
+    def explain(self, *args: Any, passes: bool = False, **kwargs: Any) -> object:
         """Report the compiled program for these arguments: its nodes, memory, guards and time; see
         :class:`~evergrad.compiler.explain.report.Explanation`. With ``passes`` also the graph after
         each compiler pass. Has no side effects."""
         from evergrad.compiler.explain.report import Explanation  # start-up: rarely used
 
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
-        with self.lock:
+        with self.step_lock:
             variant, tensors = self.compiled_for(args, kwargs)
-            variant.lower()
-            return Explanation(Call(variant, tensors), name, passes)
+            call = Call(variant.lowered(), variant.with_carried(tensors))
+            return Explanation(call, name, passes)
 
 
 _steps: weakref.WeakSet[Compiled] = weakref.WeakSet()
@@ -563,8 +574,8 @@ def _unlock_steps() -> None:
     """Replace the step locks in a forked child: the threads that held them are gone."""
     replaced: dict[int, Any] = {}  # functions with one arena have one lock
     for step in _steps:
-        lock = replaced.setdefault(id(step.lock), threading.RLock())
-        step.lock = step.arena.lock = lock
+        lock = replaced.setdefault(id(step.step_lock), threading.RLock())
+        step.step_lock = step.arena.lock = lock
 
 
 @pool.on_trim
@@ -576,20 +587,3 @@ def _trim_steps() -> None:
 
 
 fork.register("step locks", after_in_child=_unlock_steps)
-
-
-def modes_of(state: State) -> Any:
-    return state.grad, state.inference, state.autocast, state.anomaly
-
-
-@contextmanager
-def restored_modes(before: State, session: Session) -> Iterator[None]:
-    """Keep the modes that a call has set for the code after it; the session is over then."""
-    try:
-        yield
-        modes = session.modes
-        if modes is not None and modes_of(modes) != modes_of(before):
-            set_mode(grad=modes.grad, no_grad=not modes.grad, inference=modes.inference,
-                     autocast=modes.autocast, anomaly=modes.anomaly)  # fmt: skip
-    finally:
-        session.release()

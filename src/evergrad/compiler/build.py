@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from evergrad.compiler.cache.executable import Executable
-from evergrad.compiler.frontend.capture import Captured
 from evergrad.compiler.kernels.gemm.select import precompiled
 from evergrad.compiler.kernels.registry import LOWERINGS
 from evergrad.compiler.native import jit
-from evergrad.compiler.passes.pipeline import Target, lift_captures, optimize
+from evergrad.compiler.passes.pipeline import Target, Written, lift_captures, optimize
 from evergrad.compiler.passes.rematerialize import fit_memory
 from evergrad.compiler.runtime.arena import SharedArena
 from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.core.trace import Graph
+
+if TYPE_CHECKING:
+    from evergrad.compiler.frontend.captured import Captured
 
 
 def build_program(
@@ -41,9 +44,10 @@ def build_program(
         return program
 
     target = Target.STEP
-    program = build(optimize(captured.graph, target))
+    written = Written(captured.result_count, len(captured.written))
+    program = build(optimize(captured.graph, target, written=written))
     if limit is not None and program.plan.peak > limit:
         target = Target.LIMITED
-        program = fit_memory(limit, optimize(captured.graph, target), build)
+        program = fit_memory(limit, optimize(captured.graph, target, written=written), build)
     program.executable.target = target
     return program

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from evergrad.core.state import STATE
 
@@ -23,22 +22,22 @@ def is_exporting() -> bool:
     return False
 
 
-def disable(fn: object = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+def disable(fn: object = None, recursive: bool = True, *, reason: str | None = None) -> object:
     """The function itself, also as a decorator with arguments."""
     return fn if fn is not None else lambda function: function
 
 
-def allow_in_graph(fn: object) -> Any:
+def allow_in_graph(fn: object) -> object:
     """The function itself."""
     return fn
 
 
-def assume_constant_result(fn: object) -> Any:
+def assume_constant_result(fn: object) -> object:
     """The function itself."""
     return fn
 
 
-def substitute_in_graph(original_fn: object, **options: object) -> Any:
+def substitute_in_graph(original_fn: object, **options: object) -> object:
     """A decorator that leaves the function as it is."""
     return lambda function: function
 
@@ -61,6 +60,6 @@ def set_stance(stance: str = "default", **options: object) -> Iterator[None]:
     yield
 
 
-def nested_compile_region(fn: object = None) -> Any:
+def nested_compile_region(fn: object = None) -> object:
     """The function itself."""
     return disable(fn)

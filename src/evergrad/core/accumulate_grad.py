@@ -6,8 +6,6 @@ ones are added in place. Sparse and ragged gradients stay in their layout.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from evergrad.core.bind import bind
@@ -20,12 +18,13 @@ from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, fresh, from_array
 from evergrad.core.trace import Var
+from evergrad.core.types import Array
 from evergrad.errors import GradientError
 from evergrad.memory import pool
 from evergrad.memory.ledger import GRADIENT
 
 
-def accumulate_array(tensor: Tensor, value: Any, owned: bool) -> None:
+def accumulate_array(tensor: Tensor, value: Array, owned: bool) -> None:
     """Add an array to a leaf's gradient; ``owned`` says that no other object references it."""
     grad = tensor._grad
     if grad is None:
@@ -43,7 +42,7 @@ def accumulate_array(tensor: Tensor, value: Any, owned: bool) -> None:
     grad._storage.version += 1
 
 
-def accumulate_tensor(tensor: Tensor, value: Any, owned: bool) -> None:
+def accumulate_tensor(tensor: Tensor, value: Tensor, owned: bool) -> None:
     """Add a tensor to a leaf's gradient by ops: recorded (``create_graph``) or traced. Whether its
     memory is owned does not matter: tensors may be aliased."""
     note_grad_access(tensor)
@@ -75,7 +74,7 @@ def accumulate_compound(tensor: Tensor, value: Compound) -> None:
     tensor._grad = grad
 
 
-def in_place_gradient(tensor: Tensor | None) -> Any:
+def in_place_gradient(tensor: Tensor | None) -> Array | None:
     """The array of a leaf's gradient, to add a part to; ``None`` if it cannot be written so."""
     grad = None if tensor is None else tensor._grad
     if grad is None or grad._view is not None or not isinstance(grad._value, np.ndarray):
@@ -84,7 +83,7 @@ def in_place_gradient(tensor: Tensor | None) -> Any:
     return grad._value
 
 
-def _as_gradient(array: np.ndarray[Any, Any], owned: bool, type: TensorType) -> Tensor:
+def _as_gradient(array: Array, owned: bool, type: TensorType) -> Tensor:
     """An array as the gradient of a leaf of some type: itself if it is owned, contiguous and not a
     small part of a larger buffer, else a copy."""
     base = array.base

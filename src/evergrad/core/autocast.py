@@ -41,7 +41,7 @@ class Autocast:
 
     def convert_arguments(
         self, policy: AutocastPolicy | None, args: tuple[object, ...]
-    ) -> tuple[Any, ...]:
+    ) -> tuple[object, ...]:
         """The arguments of a row of this policy; the same tuple if nothing changes."""
         if policy is None or policy is AutocastPolicy.KEEP:
             return args
@@ -86,6 +86,11 @@ def widened(tensor: Tensor) -> Tensor:
     return cast(tensor, dtypes.float32) if _is_eligible(tensor) else tensor
 
 
+def as_float32(tensor: Tensor) -> Tensor:
+    """The tensor in float32, if it is eligible and the mode is on."""
+    return tensor if STATE.get().autocast is None else widened(tensor)
+
+
 def as_lowered(tensor: Tensor) -> Tensor:
     """A result in the lower precision, if the mode is on."""
     autocast = STATE.get().autocast
@@ -124,7 +129,7 @@ def under_autocast(function: F) -> F:
     conversion = _CONVERSIONS[stated]
 
     @functools.wraps(function)
-    def guarded(*args: object, **kwargs: object) -> Any:
+    def guarded(*args: object, **kwargs: object) -> object:
         autocast = STATE.get().autocast
         if autocast is None:
             try:
@@ -142,7 +147,7 @@ def under_autocast(function: F) -> F:
     return guarded  # type: ignore[return-value]
 
 
-def _converted(convert: Convert, value: Any) -> Any:
+def _converted(convert: Convert, value: Any) -> object:
     if isinstance(value, Tensor):
         return convert(value)
     if type(value) in (list, tuple):
@@ -157,7 +162,7 @@ def _to_widest(autocast: Autocast, args: tuple[object, ...]) -> Convert:
     return widened if has_float32 else autocast.lowered
 
 
-_CONVERSIONS: dict[AutocastPolicy, Callable[[Autocast, tuple[Any, ...]], Convert]] = {
+_CONVERSIONS: dict[AutocastPolicy, Callable[[Autocast, tuple[object, ...]], Convert]] = {
     AutocastPolicy.LOWER: lambda autocast, args: autocast.lowered,
     AutocastPolicy.FLOAT32: lambda autocast, args: widened,
     AutocastPolicy.WIDEST: _to_widest,

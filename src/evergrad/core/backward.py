@@ -56,7 +56,7 @@ def run_backward(
     target_nodes: Sequence[GraphNode] = (),
     accumulate: bool = True,
     stops_at_targets: bool = False,
-) -> list[Any]:
+) -> list[Tensor | None]:
     """Propagate cotangents from the roots to the leaves.
 
     ``roots`` are (node, which result, cotangent tensor). With ``targets`` — (node number, result)
@@ -153,7 +153,7 @@ class BackwardPass:
         if pending is not None:
             self.add(pending, index, value, owned)
             return
-        if node.__class__ is Node and node.vjp_program.single:  # as below, without a call
+        if isinstance(node, Node) and node.vjp_program.single:  # as below, without a call
             self.pending[seq] = node, [value], [owned]
         else:
             self.pending[seq] = _, values, owners = _no_cotangents(node)
@@ -194,7 +194,7 @@ class BackwardPass:
             return
         pending = self.pending.get(node.seq)
         held = None if pending is None else pending[1][index]
-        if node.__class__ is Node or not (held is None or isinstance(held, Compound)):
+        if isinstance(node, Node) or not (held is None or isinstance(held, Compound)):
             self.add_cotangent(node, index, dense_array(value), True)
             return
         if pending is None:
@@ -217,14 +217,15 @@ class BackwardPass:
         padded[where] = value
         self.add_cotangent(parent, index, padded, True)
 
-    def in_place_target(self, node: GraphNode, index: int) -> Any:
+    def in_place_target(self, node: GraphNode, index: int) -> Array | None:
         """The accumulated cotangent of a node, if it may be added to in place."""
         if node.__class__ is Leaf and self.accumulates_at_once(node):
             return in_place_gradient(node.owner())
         pending = self.pending.get(node.seq)
         if pending is None or not pending[2][index]:
             return None
-        return pending[1][index]
+        result: Array | None = pending[1][index]
+        return result
 
     def count(self, nbytes: int) -> None:
         """Enter the memory of a pending cotangent in the ledger (or, negative, remove it)."""
@@ -239,7 +240,7 @@ class BackwardPass:
 
     # -- leaves -----------------------------------------------------------------------------
 
-    def accumulates_at_once(self, node: Any) -> bool:
+    def accumulates_at_once(self, node: Leaf) -> bool:
         """Whether each cotangent is added to a leaf's gradient directly, instead of their sum."""
         return node.hooks is None and node.accumulated is None and self.targets is None
 
@@ -263,7 +264,8 @@ class BackwardPass:
         if leaf.accumulated and self.accumulates:
             tensor = leaf.owner()
             for hook in list(leaf.accumulated.values()):
-                hook(tensor)
+                if hook(tensor) is not None:
+                    raise RuntimeError("Tensor post accumulate grad hooks should return None.")
 
     # -- running ----------------------------------------------------------------------------
 
@@ -277,6 +279,7 @@ class BackwardPass:
     def run_nodes(self) -> None:
         """Run the nodes on the heap until it is empty."""
         heap, pending, add_cotangent = self.heap, self.pending, self.add_cotangent
+        needed = self.needed
         target_numbers, awaited = self.target_numbers, self.awaited
         plain = not self.on_tensors and not self.anomaly
         while heap:
@@ -293,6 +296,11 @@ class BackwardPass:
                     self.count_edges(node)
                 continue
             program = node.vjp_program
+            read: tuple[int, ...] | None = None
+            if needed is not None:
+                needs = self.needs_of(node)
+                if needs != program.needs:
+                    program, read = program.restricted(needs)
             if program.scatter_index is not None:
                 self.add_scattered(node, program.scatter_index, values[0])
                 if owned[0]:
@@ -312,6 +320,8 @@ class BackwardPass:
                     arrays.append(entry[0])
             else:
                 arrays = node.saved_arrays()
+            if read is not None:
+                arrays = [arrays[k] for k in read]
             arrays += values
             program.run(arrays)
             if owned[0] and (nbytes := values[0].nbytes) >= LEDGER_MIN_BYTES:
@@ -341,14 +351,15 @@ class BackwardPass:
     def run_general(self, pending: Pending) -> None:
         """Run one node of any kind, with its hooks, as a target, and with anomaly detection."""
         node, values, owned = pending
-        if self.trace is not None:
+        is_end = self.stops_at_targets and node.seq in self.target_numbers
+        if self.trace is not None and node.hooks is not None and not is_end:
             self.trace.note_backward_through(node)
         self.uncount(values, owned)
-        if node.hooks is not None:
+        if node.hooks is not None and not is_end:  # the pass that goes on there calls them
             hooks.call_tensor_hooks(node, values, owned, self.on_tensors)
         if self.targets is not None:
             self.collect(node, values, owned)
-            if self.stops_at_targets and node.seq in self.target_numbers:
+            if is_end:
                 return
         if node.hooks is not None and node.hooks.before:
             hooks.call_node_prehooks(node, values, owned, self.on_tensors)
@@ -357,8 +368,10 @@ class BackwardPass:
             return
         if self.needed is not None and not self.leads_to_target(node):
             return
+        if self.trace is not None:  # a target is a value; only what is behind it is run
+            self.trace.note_backward_through(node)
         sources = [BORROWED] * len(node.parents)
-        if node.__class__ is Node:
+        if isinstance(node, Node):
             grads = self.apply_vjp(node, values, sources)
         else:
             grads = node.run(values, self.on_tensors, self.keep_graph)  # type: ignore[attr-defined]
@@ -383,14 +396,21 @@ class BackwardPass:
                 own = sources[i] == FRESH or (sources[i] >= 0 and owned[sources[i]])
                 self.add_cotangent(parent, index, grad, own)
 
-    def apply_vjp(self, node: Node, values: list[object], sources: list[int]) -> list[Any]:
+    def apply_vjp(self, node: Node, values: list[object], sources: list[int]) -> list[object]:
         """The cotangents of an op's arguments; writes to ``sources`` where their memory is from."""
         program = node.vjp_program
         self.fill_missing(node, values)
+        read: Sequence[int] = range(len(program.saves))
+        if self.needed is not None:
+            needs = self.needs_of(node)
+            if needs != program.needs:
+                program, read = program.restricted(needs)
         if self.on_tensors:
-            grads = list(interpret(program.graph, *saved_tensors(node), *values))
+            tensors = saved_tensors(node)
+            grads = list(interpret(program.graph, *[tensors[k] for k in read], *values))
         else:
             arrays = node.saved_arrays()
+            arrays = [arrays[k] for k in read]
             arrays += values
             program.run(arrays)
             grads = [None] * len(node.parents)
@@ -406,7 +426,19 @@ class BackwardPass:
         assert needed is not None
         return any(p is not None and p.seq in needed for p in node.parents)
 
-    def fill_missing(self, node: Any, values: list[object]) -> None:
+    def needs_of(self, node: Node) -> int:
+        """The arguments whose cotangents lead to a target, as a bit set."""
+        needed = self.needed
+        assert needed is not None
+        found = 0
+        bit = 1
+        for parent in node.parents:
+            if parent is not None and parent.seq in needed:
+                found |= bit
+            bit += bit
+        return found
+
+    def fill_missing(self, node: Node, values: list[object]) -> None:
         """Give results without a cotangent a zero one, where the vjp reads it."""
         unread = node.vjp_program.unread
         for i, type in enumerate(node.out_types()):
@@ -432,12 +464,13 @@ class BackwardPass:
                     self.results[position] = from_array(value if is_result else pool.copy(value))
                     owned[index] = False
 
-    def without_alias(self, value: Tensor) -> Any:
+    def without_alias(self, value: Tensor) -> Tensor:
         """A collected cotangent, copied if another one has the same storage."""
         if value is not None and any(
             other is not None and other._storage is value._storage for other in self.results
         ):
-            return bind(TABLE["clone"], value)
+            result: Tensor = bind(TABLE["clone"], value)
+            return result
         return value
 
 
@@ -446,7 +479,7 @@ def _no_cotangents(node: Any) -> Pending:
     return node, [None] * count, [False] * count
 
 
-def saved_tensors(node: Node) -> list[Any]:
+def saved_tensors(node: Node) -> list[Tensor]:
     """The residuals of a node as tensors with their nodes."""
     if node.saved is None:
         raise freed_error(node)
@@ -479,7 +512,7 @@ def saved_tensors(node: Node) -> list[Any]:
 
 @provides("frame_namers")
 @functools.cache
-def frame_namers() -> dict[CodeType, tuple[str, Callable[[Any], str]]]:
+def frame_namers() -> dict[CodeType, tuple[str, Callable[[object], str]]]:
     """For functions that run ops: the local variable that holds the op, and how to name it."""
     return {
         bind.__code__: ("op", lambda op: op.name),

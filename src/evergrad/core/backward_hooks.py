@@ -28,7 +28,7 @@ def hook_argument(value: Any, owned: bool, on_tensors: bool) -> Any:
     return from_array(value if owned else value.copy())
 
 
-def _as_value(tensor: Any, on_tensors: bool) -> Any:
+def _as_value(tensor: Tensor, on_tensors: bool) -> Any:
     """A cotangent in the form of the pass, from a tensor that a hook may still reference."""
     return tensor if tensor is None or on_tensors else as_cotangent(tensor)
 
@@ -70,7 +70,7 @@ def call_node_prehooks(
 
 def call_node_hooks(
     node: GraphNode, grads: Sequence[object], values: Sequence[object], on_tensors: bool
-) -> list[Any]:
+) -> list[object]:
     """Run the hooks after a node's vjp; gives the cotangents of its arguments."""
     assert node.hooks is not None
     given = tuple(hook_argument(g, False, on_tensors) for g in grads)
@@ -80,7 +80,7 @@ def call_node_hooks(
     return [_as_value(g, on_tensors) for g in given]
 
 
-def _check_replacement(node: GraphNode, changed: Any, given: Any) -> None:
+def _check_replacement(node: GraphNode, changed: object, given: Any) -> None:
     if not isinstance(changed, Tensor):
         raise TypeError(
             f"a hook on a gradient of {node.name()} returned {type(changed).__name__}; it must "

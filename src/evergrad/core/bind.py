@@ -25,17 +25,19 @@ from evergrad.core.recording import record, transfer_retain_grad
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State, using
-from evergrad.core.tensor import Tensor, fresh, new_result, on_storage
-from evergrad.core.trace import Trace
+from evergrad.core.tensor import Tensor, current_node, fresh, new_result, on_storage
+from evergrad.core.trace import Trace, Var
 from evergrad.core.tracing import owner_of, trace_value
-from evergrad.core.views import ViewOp, base_of, view_after, view_ops_from, viewable
+from evergrad.core.types import Array
+from evergrad.core.views import ViewOp, base_of, first_view, view_after, view_ops_from, viewable
 from evergrad.extension import provides
 from evergrad.memory import pool
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DtypeLike
+    from evergrad.core.prepared import Recorder
+    from evergrad.core.types import Args, Attrs, DtypeLike
 
-Array = np.ndarray[Any, Any]
+_new: Any = object.__new__
 Scalar: tuple[type, ...] = (bool, int, float, complex)
 
 
@@ -44,13 +46,13 @@ def bind(op: Op, *args: object, **attrs: object) -> Any:
     """Apply an op to tensors (and Python numbers).
 
     The dispatch of the common case, a specialization that was resolved before and evaluates to one
-    array, is written out here without further calls; :func:`_bind_general` has the others.
+    array, is written out here without further calls; :func:`apply` has the others.
     """
     count = len(args)
     if count == 1:
         (a,) = args
         if isinstance(a, Tensor):
-            ta: Any = a._type
+            ta: object = a._type
             va = a._value
         else:
             ta, va = type(a), a
@@ -63,20 +65,29 @@ def bind(op: Op, *args: object, **attrs: object) -> Any:
         else:
             ta, va = type(a), a
         if isinstance(b, Tensor):
-            tb: Any = b._type
+            tb: object = b._type
             vb = b._value
         else:
             tb, vb = type(b), b
         types = (ta, tb)
     else:
-        types = tuple([a._type if isinstance(a, Tensor) else type(a) for a in args])
+        found: list[Any] = []
+        values: list[Any] = []
+        for arg in args:
+            if isinstance(arg, Tensor):
+                found.append(arg._type)
+                values.append(arg._value)
+            else:
+                found.append(type(arg))
+                values.append(arg)
+        types = tuple(found)
     key = (types, tuple(attrs.items())) if attrs else types
     specialization = op.specializations.get(key)
     if specialization is None:
         return _bind_unresolved(op, key, types, args, attrs)
     state = STATE.get()
     if state.intercepted or not specialization.is_direct:
-        return _bind_general(state, specialization, args)
+        return apply(state, specialization, args)
     if op.alias:
         return _evaluate_view(state, specialization, args)
     token = numpy_errors.set(QUIET)
@@ -86,7 +97,7 @@ def bind(op: Op, *args: object, **attrs: object) -> Any:
         elif count == 2:
             value = specialization.run(va, vb)
         else:
-            value = specialization.run(*[a._value if isinstance(a, Tensor) else a for a in args])
+            value = specialization.run(*values)
     except MemoryError:
         raise _out_of_memory(specialization) from None
     finally:
@@ -96,7 +107,9 @@ def bind(op: Op, *args: object, **attrs: object) -> Any:
     out = new_result(value, specialization.out_types[0], state.inference)
     if state.grad and specialization.differentiable:
         for arg in args:
-            if isinstance(arg, Tensor) and not (arg._node is None and arg._view is None):
+            if isinstance(arg, Tensor) and (
+                arg._node is not None or (arg._view is not None and current_node(arg) is not None)
+            ):
                 record(state, specialization, args, (out,))
                 break
     return out
@@ -119,20 +132,21 @@ def bind_unary(op: Op, a: Tensor) -> Any:
     if not (specialization.always_contiguous or value.flags.c_contiguous):
         value = pool.copy(value)
     out = new_result(value, specialization.out_types[0], state.inference)
-    if state.grad and not (a._node is None and a._view is None) and specialization.differentiable:
+    is_recorded = a._node is not None or (a._view is not None and current_node(a) is not None)
+    if is_recorded and state.grad and specialization.differentiable:
         record(state, specialization, (a,), (out,))
     return out
 
 
-def bind_binary(op: Op, a: Any, b: Any) -> Any:
+def bind_binary(op: Op, a: object, b: object) -> Any:
     """``bind(op, a, b)`` in the same way."""
     if isinstance(a, Tensor):
-        ta: Any = a._type
+        ta: object = a._type
         va = a._value
     else:
         ta, va = type(a), a
     if isinstance(b, Tensor):
-        tb: Any = b._type
+        tb: object = b._type
         vb = b._value
     else:
         tb, vb = type(b), b
@@ -152,15 +166,100 @@ def bind_binary(op: Op, a: Any, b: Any) -> Any:
     out = new_result(value, specialization.out_types[0], state.inference)
     if state.grad and specialization.differentiable:
         for arg in (a, b):
-            if isinstance(arg, Tensor) and not (arg._node is None and arg._view is None):
+            if isinstance(arg, Tensor) and (
+                arg._node is not None or (arg._view is not None and current_node(arg) is not None)
+            ):
                 record(state, specialization, (a, b), (out,))
                 break
     return out
 
 
-def _bind_unresolved(
-    op: Op, key: Any, types: tuple[Any, ...], args: tuple[object, ...], attrs: dict[str, Any]
+def bind_prepared(specialization: Specialization, a: Tensor) -> Any:
+    """``bind`` of a specialization that was found by :func:`~evergrad.core.op.prepared_calls`."""
+    state = STATE.get()
+    if state.intercepted:
+        return bind(specialization.op, a, **specialization.attrs)
+    if specialization.op.alias:
+        return _evaluate_view(state, specialization, (a,))
+    token = numpy_errors.set(QUIET)
+    try:
+        value = specialization.run(a._value)
+    except MemoryError:
+        raise _out_of_memory(specialization) from None
+    finally:
+        numpy_errors.reset(token)
+    if not (specialization.always_contiguous or value.flags.c_contiguous):
+        value = pool.copy(value)
+    out = new_result(value, specialization.out_types[0], state.inference)
+    is_recorded = a._node is not None or (a._view is not None and current_node(a) is not None)
+    if is_recorded and state.grad and specialization.differentiable:
+        record(state, specialization, (a,), (out,))
+    return out
+
+
+def bind_prepared_list(specialization: Specialization, args: tuple[Tensor, ...]) -> Any:
+    """The same for several arguments of a row that is no view."""
+    state = STATE.get()
+    if state.intercepted:
+        return bind(specialization.op, *args, **specialization.attrs)
+    token = numpy_errors.set(QUIET)
+    try:
+        value = specialization.run(*[a._value for a in args])
+    except MemoryError:
+        raise _out_of_memory(specialization) from None
+    finally:
+        numpy_errors.reset(token)
+    if not (specialization.always_contiguous or value.flags.c_contiguous):
+        value = pool.copy(value)
+    out = new_result(value, specialization.out_types[0], state.inference)
+    if state.grad and specialization.differentiable:
+        for arg in args:
+            if arg._node is not None or (arg._view is not None and current_node(arg) is not None):
+                record(state, specialization, args, (out,))
+                break
+    return out
+
+
+def apply_direct(state: State, specialization: Specialization, args: tuple[object, ...]) -> Any:
+    """``bind`` of a specialization without casts, where nothing is intercepted."""
+    if specialization.op.alias:
+        return _evaluate_view(state, specialization, args)
+    if not specialization.single:
+        return _apply(state, specialization, args)
+    token = numpy_errors.set(QUIET)
+    try:
+        value = specialization.run(*[a._value if isinstance(a, Tensor) else a for a in args])
+    except MemoryError:
+        raise _out_of_memory(specialization) from None
+    finally:
+        numpy_errors.reset(token)
+    if not (specialization.always_contiguous or value.flags.c_contiguous):
+        value = pool.copy(value)
+    out = new_result(value, specialization.out_types[0], state.inference)
+    if state.grad and specialization.differentiable:
+        record(state, specialization, args, (out,))
+    return out
+
+
+def bind_and_prepare(
+    calls: dict[Any, Specialization], key: object, op: Op, *args: Tensor, **attrs: object
 ) -> Any:
+    """Bind a row, and keep its specialization for calls of the same ``key``: the types of the
+    arguments and whatever else decides the attributes."""
+    found = bind(op, *args, **attrs)
+    if STATE.get().intercepted:  # the key may hold numbers of a trace
+        return found
+    types = tuple([a._type for a in args])
+    specialization = op.specializations.get((types, tuple(attrs.items())) if attrs else types)
+    is_plain = all(type.__class__ is TensorType for type in types)
+    if is_plain and specialization is not None and specialization.is_direct:
+        calls[key] = specialization
+    return found
+
+
+def _bind_unresolved(
+    op: Op, key: object, types: tuple[Any, ...], args: tuple[object, ...], attrs: Attrs
+) -> object:
     """Convert the arguments to what rows take, or resolve the specialization; then bind again."""
     state = STATE.get()
     if not state.intercepted:
@@ -168,7 +267,7 @@ def _bind_unresolved(
             if type.__class__ is not TensorType and type not in Scalar:
                 break
         else:  # nothing is to be converted: numbers of a trace occur in traces alone
-            return _bind_general(state, op.resolve(key, types, attrs), args)
+            return apply(state, op.resolve(key, types, attrs), args)
     if any(type.__class__ is CompoundType for type in types):
         return bind_compound(op, args, attrs)
     if DeferredNumber in types:
@@ -189,13 +288,15 @@ def _bind_unresolved(
     return bind(op, *args, **attrs)
 
 
-def _bind_general(state: State, specialization: Specialization, args: tuple[Any, ...]) -> Any:
-    """Every way to apply a specialization: with casts, under autocast, into a trace, as a view, and
-    with several results."""
+def apply(state: State, specialization: Specialization, args: Args) -> Any:
+    """``bind`` of a specialization in every way: with casts, under autocast, into a trace, as a
+    view, and with several results."""
     op, attrs = specialization.op, specialization.attrs
     if specialization.casts is not None:
         pairs = zip(args, specialization.casts, strict=True)
         return bind(op, *[a if c is None else cast(a, c) for a, c in pairs], **attrs)
+    if state.recorder is not None:
+        return _recorded(state.recorder, specialization, args)
     if state.intercepted:
         converted = _under_autocast(op, args)
         if converted is not args:
@@ -205,6 +306,25 @@ def _bind_general(state: State, specialization: Specialization, args: tuple[Any,
             return _emit(trace, state, specialization, args)
     if op.alias:
         return _evaluate_view(state, specialization, args)
+    if state.interceptor is not None:
+        return state.interceptor(op, args, lambda: _apply(STATE.get(), specialization, args))
+    return _apply(state, specialization, args)
+
+
+def _recorded(
+    recorder: Recorder, specialization: Specialization, args: tuple[Tensor | float, ...]
+) -> object:
+    """Apply a specialization, and note it for a prepared function."""
+    with using(recorder=None):
+        found = apply(STATE.get(), specialization, args)
+    recorder.note(specialization, args, found)
+    return found
+
+
+def _apply(
+    state: State, specialization: Specialization, args: tuple[object, ...]
+) -> Tensor | tuple[Tensor, ...] | None:
+    """Evaluate and record."""
     outs = _evaluate(specialization, args)
     if state.trace is not None:
         for out in outs:
@@ -233,7 +353,7 @@ def as_contiguous(array: Array) -> Array:
     return array if array.flags.c_contiguous else pool.copy(array)
 
 
-def _as_operand(op: Op, arg: object) -> Any:
+def _as_operand(op: Op, arg: object) -> object:
     """Convert NumPy scalars and subclasses of Python's numbers; raise for anything else."""
     if isinstance(arg, Tensor) or type(arg) in Scalar:
         return arg
@@ -247,13 +367,13 @@ def _as_operand(op: Op, arg: object) -> Any:
     )
 
 
-def _under_autocast(op: Op, args: tuple[object, ...]) -> tuple[Any, ...]:
+def _under_autocast(op: Op, args: tuple[object, ...]) -> tuple[object, ...]:
     """The arguments in the precision of the op's autocast policy, if the mode is on."""
     autocast = STATE.get().autocast
     return args if autocast is None else autocast.convert_arguments(op.autocast, args)
 
 
-def python_operands(op: Op, args: tuple[object, ...]) -> list[Any]:
+def python_operands(op: Op, args: tuple[object, ...]) -> list[object]:
     """Numbers of Python state as inputs of the program; as constants of ops that do not promote
     them, or for which the exponent decides the formula."""
 
@@ -267,16 +387,16 @@ def python_operands(op: Op, args: tuple[object, ...]) -> list[Any]:
     ]
 
 
-def deferred_operands(args: tuple[Any, ...]) -> list[Any]:
-    """Numbers that the trace computes as inputs of an op; integers by their value."""
+def deferred_operands(args: tuple[object, ...]) -> list[object]:
+    """Numbers that the trace computes as inputs of an op; integers as numbers of the data."""
     return [
         a if type(a) is not DeferredNumber
-        else SymbolicNumber(a.tensor) if a.kind is float else a.read()
+        else SymbolicNumber(a.tensor) if a.kind is float else a.number()
         for a in args
     ]  # fmt: skip
 
 
-def symbolic_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
+def symbolic_operands(op: Op, args: tuple[object, ...]) -> list[object]:
     """Symbolic numbers as 0-d tensors of the element type to which Python numbers would be
     promoted."""
     kinds = [a.kind if type(a) is SymbolicNumber else type(a) for a in args]
@@ -296,7 +416,7 @@ def cast(tensor: Tensor, dtype: DtypeLike) -> Tensor:
     return tensor if tensor._type.dtype is dtype else bind(TABLE["cast"], tensor, dtype=dtype)
 
 
-def as_operand_tensor(value: object, type: object) -> Any:
+def as_operand_tensor(value: object, type: object) -> object:
     """A Python number as the 0-d tensor of its operand type, so that formulas keep that type."""
     if isinstance(value, Tensor) or not isinstance(type, TensorType):
         return value
@@ -312,7 +432,9 @@ def _out_of_memory(specialization: Specialization) -> MemoryError:
     )
 
 
-def _emit(trace: Trace, state: State, specialization: Specialization, args: tuple[Any, ...]) -> Any:
+def _emit(
+    trace: Trace, state: State, specialization: Specialization, args: Args
+) -> Tensor | tuple[Tensor, ...]:
     values = tuple([trace_value(trace, a) if isinstance(a, Tensor) else a for a in args])
     outs: tuple[Tensor, ...]
     if specialization.op.alias:
@@ -320,7 +442,10 @@ def _emit(trace: Trace, state: State, specialization: Specialization, args: tupl
         if specialization.op.alias == "reshape" and not viewable(
             values[0].layout, specialization.out_types[0].shape
         ):
-            return bind(specialization.op, bind(TABLE["clone"], source), **specialization.attrs)
+            result: Tensor | tuple[Tensor, ...] = bind(
+                specialization.op, bind(TABLE["clone"], source), **specialization.attrs
+            )
+            return result
         layout = specialization.op.eval(values[0].layout, **specialization.attrs)
         (var,) = trace.emit(specialization, values, user_location(2), layout, state.no_grad)
         out = on_storage(var, specialization.out_types[0], source._storage, None)
@@ -339,7 +464,7 @@ def _emit(trace: Trace, state: State, specialization: Specialization, args: tupl
 # -- views --------------------------------------------------------------------------------------
 
 
-def _evaluate_view(state: State, specialization: Specialization, args: tuple[Any, ...]) -> Tensor:
+def _evaluate_view(state: State, specialization: Specialization, args: Args) -> Tensor:
     source: Tensor = args[0]
     array = source._value
     if (
@@ -350,10 +475,25 @@ def _evaluate_view(state: State, specialization: Specialization, args: tuple[Any
         args = (source,) = (bind(TABLE["clone"], source),)
         array = source._value
     value = specialization.run(array)
-    view = view_after(state, source, specialization, value)
-    out = on_storage(value, specialization.out_types[0], source._storage, view)
-    is_recorded = source._node is not None or source._view is not None
-    if is_recorded and state.grad and specialization.differentiable:
+    storage = source._storage
+    if source._view is None and specialization.op is not TABLE["as_strided"]:
+        view = first_view(source, specialization, state.grad)
+        is_recorded = state.grad and source._node is not None
+    else:
+        view = view_after(state, source, specialization, value)
+        is_recorded = state.grad and current_node(source) is not None
+    out: Tensor = _new(Tensor)
+    out._value = value
+    out._type = specialization.out_types[0]
+    out._storage = storage
+    out._node = None
+    out._index = 0
+    out._view = view
+    out._leaf = None
+    out._grad = None
+    if value.__class__ is Var:
+        value.trace.note_handle(out)
+    if is_recorded and specialization.differentiable:
         record(state, specialization, args, (out,))
     return out
 

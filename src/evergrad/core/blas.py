@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import fork, settings
+from evergrad.core.types import Array
 
 # Multiply-adds from which on several threads are used.
 PARALLEL_MIN_WORK = 1 << 23
@@ -33,7 +34,7 @@ fork.register(
 )
 
 
-def _find_setter() -> Callable[[int], Any] | None:
+def _find_setter() -> Callable[[int], object] | None:
     """OpenBLAS's function that sets the number of threads, if NumPy brought an OpenBLAS."""
     package = os.path.dirname(np.__file__)
     for folder in (package + ".libs", package + "/.libs", package + "/.dylibs"):
@@ -51,7 +52,7 @@ def _find_setter() -> Callable[[int], Any] | None:
 _set_threads = _find_setter()
 
 
-def matmul(a: Any, b: Any, **out: Any) -> Any:
+def matmul(a: Array, b: Array, **out: Any) -> Any:
     """``np.matmul`` on one thread or on all allowed ones, by the size of the product."""
     # Each matrix of a batch is a product of its own.
     work = a.shape[-2] * b.shape[-2] * b.shape[-1] if a.ndim > 1 and b.ndim > 1 else 0
@@ -63,6 +64,14 @@ def matmul(a: Any, b: Any, **out: Any) -> Any:
     if _threads_set != 1:
         _use_threads(1)
     return np.matmul(a, b, **out)
+
+
+def small_matmul(a: Array, b: Array) -> Array:
+    """``np.matmul`` of contiguous matrices that are not worth a second thread."""
+    if _threads_set != 1:
+        _use_threads(1)
+    result: Array = np.matmul(a, b)
+    return result
 
 
 def small_call(function: Callable[..., object], *args: object, **options: object) -> Any:

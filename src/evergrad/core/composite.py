@@ -36,12 +36,13 @@ from evergrad.core.interpret import interpret
 from evergrad.core.op import TABLE, Op, Specialization
 from evergrad.core.python_numbers import PythonNumber, plain_attributes
 from evergrad.core.recording import make_nan_safe
-from evergrad.core.row_facts import AutocastPolicy, lowered
+from evergrad.core.row_facts import AtenName, AutocastPolicy, lowered
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE, State, using
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import owner_of, tracing
+from evergrad.core.types import Attrs
 from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
@@ -60,15 +61,15 @@ class Structure:
     """A function with attributes, on tensors of given types (``None`` where none is given)."""
 
     def __init__(
-        self, function: Callable[..., Any], types: Sequence[TensorType | None],
-        attrs: dict[str, Any],
+        self, function: Callable[..., object], types: Sequence[TensorType | None],
+        attrs: Attrs,
     ) -> None:  # fmt: skip
         self.function = function
         self.attrs = attrs
         self.present: tuple[bool, ...] = tuple(type is not None for type in types)
         self.types: tuple[TensorType, ...] = tuple(type for type in types if type is not None)
 
-    def call(self, function: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
+    def call(self, function: Callable[..., object], tensors: Sequence[Tensor]) -> Any:
         """Call a function of the same form, with ``None`` where no tensor is given."""
         given = iter(tensors)
         args = [next(given) if is_there else None for is_there in self.present]
@@ -213,7 +214,7 @@ class Body:
         return Derivative(pruned, body, reads, wanted)
 
 
-def _behind_selections(graph: Graph, outputs: Sequence[Any]) -> tuple[int, ...]:
+def _behind_selections(graph: Graph, outputs: tuple[Var, ...]) -> tuple[int, ...]:
     """The inputs from which elements may go to a selection, or to one of ``outputs``, and nowhere
     else."""
     reached = {out for out in outputs if isinstance(out, Var)}
@@ -256,7 +257,7 @@ class CompositeOp(Op):
 
     def __init__(
         self, name: str, outputs: int, function: Composite | None = None,
-        derivative: CompositeOp | None = None, kernel_arguments: int = 0,
+        derivative: CompositeOp | None = None, kernel_arguments: int = 0, aten: AtenName = "",
     ) -> None:  # fmt: skip
         self.function: Composite | None = (
             function  # called where a body of given arguments is not to be used
@@ -268,11 +269,11 @@ class CompositeOp(Op):
             type=lambda *types, body: tuple(out.type for out in body.graph.outputs),
             eval=lambda *arrays, body: body.run(*arrays), vjp=_pull, jvp=None, batch=None,
             outputs=outputs, upcast=False, emit=lowered("passes.composites"),
-            autocast=AutocastPolicy.KEEP,
+            autocast=AutocastPolicy.KEEP, aten=aten,
         )  # fmt: skip
-        self.nan_safe_vjp: Callable[..., Any] = _pull
+        self.nan_safe_vjp: Callable[..., object] = _pull
 
-    def resolve(self, key: Any, types: Any, attrs: dict[str, Any]) -> Specialization:
+    def resolve(self, key: Any, types: Any, attrs: Attrs) -> Specialization:
         specialization = self.specializations[key] = BodySpecialization(self, attrs["body"])
         return specialization
 
@@ -315,17 +316,24 @@ class BodySpecialization(Specialization):
         self.vjp_programs: dict[int, VjpProgram] = {}
         self.run: Callable[..., Any] = body.run
 
-    def formula(self, needs: int, nan_safe: bool) -> Callable[..., Any]:
+    def formula(self, needs: int, nan_safe: bool) -> Callable[..., object]:
         return partial(_pull, needs, nan_safe)
 
-    def selected_parents(self, parents: Sequence[Any]) -> Sequence[Any]:
+    def selected_parents(self, parents: Sequence[object]) -> Sequence[object]:
         return [parents[i] for i in self.body.selected]
 
-    def nan_safe_parents(self, parents: Sequence[Any]) -> Sequence[Any]:
+    def nan_safe_parents(self, parents: Sequence[object]) -> Sequence[Any]:
         return [parents[i] for i in self.body.behind]
 
 
-def _pull(needs: int, nan_safe: bool, g: Any, out: Any, *args: Tensor, body: Body) -> Any:
+def _pull(
+    needs: int,
+    nan_safe: bool,
+    g: Any,
+    out: object,
+    *args: Tensor,
+    body: Body,
+) -> tuple[Tensor | None, ...]:
     """The cotangents of a composite's arguments, as one equation."""
     found = body.derivative(needs, nan_safe)
     if not found.wanted:
@@ -353,16 +361,16 @@ class Composite(EagerComposite):
     """
 
     def __init__(
-        self, function: Callable[..., Any], name: str, least: int | None, size: Size | None,
-        keeps: int, outputs: int, derivative: bool,
+        self, function: Callable[..., object], name: str, least: int | None, size: Size | None,
+        keeps: int, outputs: int, derivative: bool, aten: AtenName,
     ) -> None:  # fmt: skip
-        super().__init__(function, least, size, keeps)
+        super().__init__(function, least, size, keeps, aten=aten)
         # The row of a derivative gives a tuple, of as many cotangents as are needed.
         backward = CompositeOp(f"{name}_backward", 2) if derivative else None
-        self.op: CompositeOp = CompositeOp(name, outputs, self, backward, keeps)
+        self.op: CompositeOp = CompositeOp(name, outputs, self, backward, keeps, aten)
         self.bodies: dict[Any, Body] = {}
 
-    def __call__(self, *args: Any, **attrs: Any) -> Any:
+    def __call__(self, *args: Any, **attrs: object) -> Any:
         state = STATE.get()
         if state.trace is not None:
             attrs = {key: _plain_unless_lifted(value) for key, value in attrs.items()}
@@ -376,13 +384,13 @@ class Composite(EagerComposite):
         return super().__call__(*args, **attrs)
 
     @property
-    def traced(self) -> Callable[..., Any]:
+    def traced(self) -> Composite:
         return self
 
-    def keeps_precision(self, types: tuple[Any, ...], attrs: dict[str, Any]) -> bool:
+    def keeps_precision(self, types: tuple[Any, ...], attrs: Attrs) -> bool:
         return not any(map(_is_lifted, attrs.values())) and self.body(types, attrs).uncast
 
-    def body(self, types: tuple[TensorType | None, ...], attrs: dict[str, Any]) -> Body:
+    def body(self, types: tuple[TensorType | None, ...], attrs: Attrs) -> Body:
         """The inner graph for arguments of these types."""
         default = dtypes.get_default_dtype()
         key = types, tuple(attrs.items()), default
@@ -406,19 +414,19 @@ class Composite(EagerComposite):
             self.op.derivative.clear()
 
 
-def _is_traced(state: State, tensors: Sequence[Any]) -> bool:
+def _is_traced(state: State, tensors: Sequence[Tensor]) -> bool:
     """Whether an op on these tensors would become an equation."""
     if state.trace is None or any(t._type.__class__ is not TensorType for t in tensors):
         return False
     return owner_of(state.trace, None, tuple(tensors)) is not None
 
 
-def _is_lifted(value: Any) -> bool:
+def _is_lifted(value: object) -> bool:
     """Whether an attribute is known only when the program runs: the function is then inlined."""
     return isinstance(value, SymbolicNumber | Tensor)
 
 
-def _plain_unless_lifted(value: Any) -> Any:
+def _plain_unless_lifted(value: object) -> object:
     """An attribute with a float of Python state as an input of the program, and others as they
     are."""
     if type(value) is PythonNumber and type(value.value) is float:
@@ -428,13 +436,13 @@ def _plain_unless_lifted(value: Any) -> Any:
 
 def composite(
     name: str, least: int | None = None, size: Size | None = None, keeps: int = 0,
-    outputs: int = 1, derivative: bool = True,
-) -> Callable[[Callable[..., Any]], Composite]:  # fmt: skip
+    outputs: int = 1, derivative: bool = True, aten: AtenName = "",
+) -> Callable[[Callable[..., object]], Composite]:  # fmt: skip
     """Declare a function a composite (see :class:`Composite`), which eager mode runs as one kernel
     from the size ``least`` on (see :class:`~evergrad.core.eager.fusion.EagerComposite`)."""
 
-    def declare(function: Callable[..., Any]) -> Composite:
-        made = Composite(function, name, least, size, keeps, outputs, derivative)
+    def declare(function: Callable[..., object]) -> Composite:
+        made = Composite(function, name, least, size, keeps, outputs, derivative, aten)
         register(made)
         return made
 

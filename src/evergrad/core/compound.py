@@ -45,7 +45,7 @@ class Compound(Tensor):
     # The names of backend and layout in error messages.
     backend = layout_name = "Compound"
 
-    def bind_row(self, op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
+    def bind_row(self, op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> object:
         """Apply a row of which this is an argument."""
         raise no_form(op.name, self)
 
@@ -77,6 +77,7 @@ class Compound(Tensor):
         names: tuple[str, ...] = self.__slots__
         for name in names:
             setattr(self, name, getattr(result, name))
+        self._type = result._type
         if not isinstance(self._node, Leaf):
             self._node, self._index = result._node, result._index
         self._storage.version += 1
@@ -144,7 +145,7 @@ def without_array(cls: type[Compound], type: CompoundType) -> Any:
     return on_storage(NO_ARRAY, type, Storage(NO_ARRAY, type, 0), None, cls)
 
 
-def bind_compound(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
+def bind_compound(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> object:
     """Dispatch a row to its first compound argument."""
     compound = next(arg for arg in args if isinstance(arg, Compound))
     return compound.bind_row(op, args, attrs)
@@ -161,7 +162,7 @@ def no_form(name: str, tensor: Compound) -> NotImplementedError:
 # -- cotangents ---------------------------------------------------------------------------------
 
 
-def as_cotangent(tensor: Tensor) -> Any:
+def as_cotangent(tensor: Tensor) -> Compound | Array:
     """A cotangent in a backward pass on arrays: the array, or the compound itself."""
     return tensor if isinstance(tensor, Compound) else tensor.array()
 

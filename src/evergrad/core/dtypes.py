@@ -6,10 +6,13 @@ Owns everything that depends on an element type alone, and no tensor.
 from __future__ import annotations
 
 import copyreg
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from evergrad.core.package_name import package_name
 
 Scalar = bool | int | float | complex
 
@@ -45,11 +48,11 @@ class dtype:  # noqa: N801 - PyTorch's spelling
         self.compute: np.dtype[Any] = np.dtype(np.float32) if low else self.np
 
     def __repr__(self) -> str:
-        return f"evergrad.{self.name}"
+        return f"{package_name()}.{self.name}"
 
     __str__ = __repr__
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Callable[[str], dtype], tuple[str]]:
         return _dtype_named, (self.name,)
 
     def to_real(self) -> dtype:
@@ -115,12 +118,12 @@ _TO_REAL = {complex64: float32, complex128: float64}
 _TO_COMPLEX = {
     float32: complex64, float64: complex128, complex64: complex64, complex128: complex128,
 }  # fmt: skip
-_OF_PYTHON: dict[Any, dtype] = {bool: bool_, int: int64}
+_OF_PYTHON: dict[Any, dtype] = {bool: bool_, int: int64, float: float64, complex: complex128}
 
 _default_float = float32
 
 
-def conversion_type(target: dtype) -> np.dtype[Any]:
+def conversion_type(target: dtype) -> np.dtype[np.generic]:
     """The signed integers through which floats become integers of a type: those of C on x86."""
     return np.dtype(np.int64 if target in (int64, uint8) else np.int32)
 
@@ -143,10 +146,6 @@ def as_dtype(value: object) -> dtype:
     """The argument ``dtype=``: ours, Python's ``float``, ``int``, ``bool``, or NumPy's."""
     if isinstance(value, dtype):
         return value
-    if value is float:
-        return float64
-    if value is complex:
-        return complex128
     if value in _OF_PYTHON:
         return _OF_PYTHON[value]
     try:
@@ -201,6 +200,7 @@ def scalar_type(kind: type) -> dtype:
 
 def promote_types(type1: dtype, type2: dtype) -> dtype:
     """The smallest type that holds both, by PyTorch's table."""
+    type1, type2 = as_dtype(type1), as_dtype(type2)
     if type1 is type2:
         return type1
     if type1.category == type2.category and (type1 in STORED or type2 in STORED):
@@ -220,6 +220,7 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
 
 def can_cast(from_: dtype, to: dtype) -> bool:
     """Whether a value of one type may be stored in another: the category may not fall."""
+    from_, to = as_dtype(from_), as_dtype(to)
     if from_.category > to.category:
         return False
     return not (to is bool_ and from_ is not bool_)
@@ -228,8 +229,8 @@ def can_cast(from_: dtype, to: dtype) -> bool:
 class finfo:  # noqa: N801 - PyTorch's spelling
     """The numeric limits of a floating-point type."""
 
-    def __init__(self, type: dtype | None = None) -> None:
-        dtype_ = type or _default_float
+    def __init__(self, type: dtype | type[float] | type[complex] | None = None) -> None:
+        dtype_ = _OF_PYTHON.get(type, type) or _default_float
         if not isinstance(dtype_, dtype) or dtype_.category < FLOATING:
             raise TypeError(
                 f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle "
@@ -246,6 +247,11 @@ class finfo:  # noqa: N801 - PyTorch's spelling
         self.smallest_normal: float = float(info.tiny)
         self.resolution: float = float(info.resolution)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, finfo) and self.dtype == other.dtype
+
+    __hash__ = None  # type: ignore[assignment] # as PyTorch's
+
     def __repr__(self) -> str:
         return (
             f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, "
@@ -257,7 +263,10 @@ class finfo:  # noqa: N801 - PyTorch's spelling
 class iinfo:  # noqa: N801 - PyTorch's spelling
     """The numeric limits of an integer type."""
 
-    def __init__(self, type: dtype) -> None:
+    def __init__(self, type: dtype | type[int]) -> None:
+        type = _OF_PYTHON.get(type, type)
+        if type is bool_:
+            raise TypeError("evergrad.bool is not supported by evergrad.iinfo")
         if not isinstance(type, dtype) or type.category != INTEGRAL:
             raise TypeError(
                 f"evergrad.iinfo() requires an integer input type. Use evergrad.finfo to handle "
@@ -268,6 +277,11 @@ class iinfo:  # noqa: N801 - PyTorch's spelling
         self.bits: int = int(info.bits)
         self.max: int = int(info.max)
         self.min: int = int(info.min)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, iinfo) and self.dtype == other.dtype
+
+    __hash__ = None  # type: ignore[assignment] # as PyTorch's
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"

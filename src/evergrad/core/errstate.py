@@ -23,7 +23,7 @@ except (ImportError, TypeError):  # pragma: no cover - depends on the NumPy rele
     class _ErrorState:
         """``set`` and ``reset`` of a context variable, by NumPy's public functions."""
 
-        def set(self, quiet: object) -> Any:
+        def set(self, quiet: object) -> object:
             return np.seterr(all="ignore")
 
         def reset(self, former: Any) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from evergrad.core.errstate import QUIET, numpy_errors
+from evergrad.core.types import Array as Array
 
 SIGNIFICAND_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 CHUNK = 1 << 14  # elements per pass of the long elementwise chains: they stay in cache
@@ -72,12 +71,17 @@ def c_exp(x: float) -> float:
         return math.inf
 
 
-def converted(values: Array, dtype: np.dtype[Any]) -> Array:
+def converted(values: Array, dtype: np.dtype[np.generic]) -> Array:
     """Float results as `dtype`; to 16 bits by way of float32, as C++ converts."""
     if dtype.itemsize == 2 and dtype.name in SIGNIFICAND_BITS:
         values = values.astype(np.float32, copy=False)
-    with np.errstate(over="ignore", invalid="ignore"):
+    if values.dtype == dtype:
+        return values
+    token = numpy_errors.set(QUIET)
+    try:
         return values.astype(dtype, copy=False)
+    finally:
+        numpy_errors.reset(token)
 
 
 # -- Box-Muller ---------------------------------------------------------------------------------

@@ -81,6 +81,17 @@ def meet_as_float(types: Sequence[ArgType]) -> dtype:
     return found if found.category >= dtypes.FLOATING else dtypes.get_default_dtype()
 
 
+def meet_to_subtract(types: Sequence[ArgType]) -> dtype:
+    """Promote arguments to their common type; none of them may be boolean."""
+    for t in types:
+        if (t.dtype if isinstance(t, TensorType) else dtypes.scalar_type(t)) is dtypes.bool_:
+            raise RuntimeError(
+                "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
+                "trying to invert a mask, use the `~` or `logical_not()` operator instead."
+            )
+    return result_dtype(types)
+
+
 def not_bool(found: dtype) -> bool:
     """For rows that compute with numbers."""
     return found is not dtypes.bool_
@@ -134,7 +145,9 @@ def elementwise(
                 break
         return tensor_type(shape, found if result is None else result(found))
 
-    def pull(finish: Formula, g: Tensor, out: Tensor, *args: Tensor, **attrs: object) -> Any:
+    def pull(
+        finish: Formula, g: Tensor, out: Tensor, *args: Tensor, **attrs: object
+    ) -> tuple[Tensor | None, ...]:
         conj = _conj if holomorphic and args[0].dtype.is_complex else _same
         grads: list[Tensor | None] = []
         for formula, arg in zip(formulas, args, strict=True):
@@ -218,7 +231,7 @@ def linear(
     def vjp(g: Tensor, out: Tensor, *args: object, **attrs: object) -> Any:
         return transpose(g, *args, **attrs)
 
-    def jvp(tangents: Sequence[Tensor | None], out: Tensor, *args: Any, **attrs: object) -> Any:
+    def jvp(tangents: Sequence[Tensor | None], out: Tensor, *args: Any, **attrs: object) -> object:
         linear_in = range(len(args)) if arguments is None else arguments
         if all(tangents[i] is None for i in linear_in):
             return None
@@ -261,7 +274,7 @@ def bilinear(
 
     def jvp(
         tangents: Sequence[Tensor | None], out: Tensor, a: Tensor, b: Tensor, **attrs: object
-    ) -> Any:
+    ) -> object:
         ta, tb = tangents
         first = None if ta is None else bind(op, ta, b, **attrs)
         second = None if tb is None else bind(op, a, tb, **attrs)
@@ -305,7 +318,9 @@ def reduction(
         grad = finish(conj(d(conj(g), kept(out, x, dims, keepdim), x, dims)), g)
         return grad if grad._type.shape == x._type.shape else ops.expand(grad, x._type.shape)
 
-    def jvp(tangents: Any, out: Tensor, x: Tensor, *, dims: Shape, keepdim: bool) -> Tensor:
+    def jvp(
+        tangents: Sequence[Tensor], out: Tensor, x: Tensor, *, dims: Shape, keepdim: bool
+    ) -> Tensor:
         assert callable(d)
         weighed = d(tangents[0], kept(out, x, dims, keepdim), x, dims)
         return ops.sum(weighed, dims, keepdim) if dims else weighed
@@ -366,10 +381,11 @@ def batch_elementwise(
     aligned = []
     for arg, dim in zip(args, dims, strict=True):
         if dim is not None:
-            arg = ops.movedim(arg, dim, 0)
-            shape = arg._type.shape
+            moved: Any = arg if dim == 0 else ops.movedim(arg, dim, 0)
+            shape = moved._type.shape
             missing = rank - (len(shape) - 1)
             if missing:
-                arg = ops.reshape(arg, (shape[0],) + (1,) * missing + shape[1:])
+                moved = ops.reshape(moved, (shape[0],) + (1,) * missing + shape[1:])
+            arg = moved
         aligned.append(arg)
     return bind(op, *aligned, **attrs), 0

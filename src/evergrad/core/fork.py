@@ -12,6 +12,7 @@ from the first to the last.
 
 from __future__ import annotations
 
+import logging  # noqa: F401 - see below
 import os
 import threading
 import traceback
@@ -93,6 +94,8 @@ def _run(hook: Hook | None) -> None:
         traceback.print_exc()
 
 
+# Hooks run from the last registered to the first. That of logging takes its lock, for which a
+# module that another thread imports may be waiting: it must have been registered before this one.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child

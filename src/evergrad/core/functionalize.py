@@ -13,18 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 from evergrad.core.state import STATE
 from evergrad.core.trace import Equation, Trace, Var
+from evergrad.core.types import Args
 from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
     from evergrad.core.op import Specialization
+    from evergrad.core.python_numbers import PythonNumber
     from evergrad.core.source_location import SourceLocation
     from evergrad.core.storage import Storage
     from evergrad.core.tensor import Tensor
 
-_combined: ExtensionPoint[[str, SymbolicNumber, Any, bool], Any] = ExtensionPoint(
+_combined: ExtensionPoint[[str, SymbolicNumber, object, bool], object] = ExtensionPoint(
     "number_arithmetic"
 )
-_compared: ExtensionPoint[[str, SymbolicNumber, Any], Any] = ExtensionPoint("number_comparison")
+_compared: ExtensionPoint[[str, SymbolicNumber, object], object] = ExtensionPoint(
+    "number_comparison"
+)
 
 
 # Where an input number is read from: a container, a key, and the part of a tuple.
@@ -74,10 +78,10 @@ class SymbolicNumber:
             raise AttributeError(f"'float' object has no attribute {name!r}")
         return getattr(self.read(), name)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type[float], tuple[float]]:
         return float, (self.read(),)
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> object:
         return _combined("mul", self, -1.0, False)
 
     def __pos__(self) -> SymbolicNumber:
@@ -93,23 +97,23 @@ def _attach_arithmetic() -> None:
     for name in ("lt", "le", "gt", "ge", "eq", "ne"):
         setattr(SymbolicNumber, f"__{name}__", _comparison(name))
     for name in (
-        "bool", "float", "int", "hash", "repr", "str", "format", "abs", "round", "trunc", "floor",
+        "bool", "float", "int", "hash", "repr", "str", "abs", "round", "trunc", "floor",
         "ceil", "floordiv", "rfloordiv", "mod", "rmod", "divmod", "rdivmod",
     ):  # fmt: skip
         setattr(SymbolicNumber, f"__{name}__", _reading(f"__{name}__"))
 
 
-def _reading(method: str) -> Callable[..., Any]:
+def _reading(method: str) -> Callable[..., object]:
     """A method of floats, on the value."""
     function = getattr(float, method)
     return lambda self, *args: function(self.read(), *args)
 
 
-def _binary(op: str, swapped: bool) -> Callable[[SymbolicNumber, Any], Any]:
+def _binary(op: str, swapped: bool) -> Callable[[SymbolicNumber, object], object]:
     return lambda self, other: _combined(op, self, other, swapped)
 
 
-def _comparison(op: str) -> Callable[[SymbolicNumber, Any], Any]:
+def _comparison(op: str) -> Callable[[SymbolicNumber, object], object]:
     return lambda self, other: _compared(op, self, other)
 
 
@@ -130,30 +134,40 @@ class FunctionalizingTrace(Trace):
         ] = {}
         # The numbers among them whose values Python has read, and outcomes of comparisons:
         # (source, predicate, expected).
-        self.number_guards: list[tuple[Source, Callable[[float], Any], Any]] = []
+        self.number_guards: list[tuple[Source, Callable[[float], object], object]] = []
         # The guards of the graph: (predicate, expected value, name).
-        self.guards: list[tuple[Callable[[], Any], Any, str]] = []
+        self.guards: list[tuple[Callable[[], object], Any, str]] = []
         # Those of them that are checked at every call; the others only if the members of one of
         # these collections have changed.
-        self.per_call_guards: list[tuple[Callable[[], Any], Any, str]] = []
-        self.watched_collections: list[Collection[Any]] = []
+        self.per_call_guards: list[tuple[Callable[[], object], object, str]] = []
+        self.watched_collections: list[Collection[object]] = []
         self.modules: dict[int, Any] = {}
         # The options of the optimizers that were stepped.
         self.groups: dict[int, dict[str, Any]] = {}
         self.read_storages: dict[int, Storage] = {}
+        # Their versions when they were read.
+        self.read_versions: list[tuple[Storage, int]] = []
         # Optimizer states before the step: (state, its entries, copies of these).
         self.states: dict[int, tuple[Any, list[tuple[Any, Any, Any]]]] = {}
         # The results of random equations that are emitted a second time.
         self.replayed_random: list[tuple[Var, ...]] = []
         # Whether numbers of computed tensors need no value until Python reads them.
         self.defers_items = False
+        # The places that hold numbers of the trace, unless the function sets them.
+        self.number_places: set[tuple[int, object]] = set()
+        # Marks a number in a text that is only put out: (number, format, frame); None elsewhere.
+        self.marks_text: Callable[[object, str, object], str | None] | None = None
         # Why the graph is valid for this call alone, if it is.
         self.once: str | None = None
+        # The outside tensors of which Python has read whether they require grad, by id.
+        self.flags_read: dict[int, Tensor] = {}
+        # The tensors, by id, whose gradient was assigned.
+        self.grads_set: set[int] = set()
 
     def emit(
         self,
         specialization: Specialization,
-        args: tuple[Any, ...],
+        args: Args,
         location: SourceLocation | None,
         layout: Any = None,
         no_grad: bool = False,
@@ -221,7 +235,7 @@ class FunctionalizingTrace(Trace):
         for source in sources:
             self.guard_number(source, exact_value)
 
-    def guard_number(self, source: Source, predicate: Callable[[float], object]) -> Any:
+    def guard_number(self, source: Source, predicate: Callable[[float], object]) -> object:
         """Guard on a predicate of an input number; returns its present value."""
         found = predicate(read_source(source))
         self.number_guards.append((source, predicate, found))
@@ -231,11 +245,34 @@ class FunctionalizingTrace(Trace):
         """Python reads elements of an outside tensor."""
         self.guard_version(storage)
 
+    def varies(self, storage: Storage) -> bool:
+        """Whether an outside storage may have other elements at each run, without a guard."""
+        return False
+
+    def read_data(self, tensor: Tensor) -> Any:
+        """The number in a tensor as one that programs read from the data while they run; ``None``
+        if the value has to be read otherwise."""
+        return None
+
+    def read_size(self, tensor: Tensor) -> int | None:
+        """The integer in a tensor, which decides on a shape; ``None`` if the value has to be read
+        otherwise."""
+        return None
+
+    def note_data_set(self, tensor: Tensor) -> bool:
+        """Whether a write does what replacing the memory of an outside tensor does."""
+        return True
+
+    def note_exact_read(self, number: PythonNumber) -> None:
+        """Python reads the value of a number of this trace."""
+
     def guard_version(self, storage: Storage) -> None:
         """Guard on the version of a storage."""
         if id(storage) not in self.read_storages:
             self.read_storages[id(storage)] = storage
-            self.add_guard(lambda: storage.version, "a tensor of which numbers were read (.item())")
+            name = "a tensor of which numbers were read (.item())"
+            version = self.add_guard(lambda: storage.version, name)
+            self.read_versions.append((storage, version))
 
     def final_grads(self) -> list[tuple[Tensor, Tensor | None, Tensor | None]]:
         """The tensors whose gradient was read or set, with its value before and now."""
@@ -247,13 +284,16 @@ class FunctionalizingTrace(Trace):
         noted: tuple[dict[Any, Any], ...] = (self.grads, self.numbers, self.modules)
         for table in (*noted, self.groups, self.read_storages, self.states):
             table.clear()
+        self.grads_set.clear()
+        self.flags_read.clear()
         self.guards, self.per_call_guards, self.watched_collections = [], [], []
+        self.read_versions = []
         self.number_guards = []
         self.functionalizer = None
         super().abandon()
 
 
-def exact_value(number: float) -> Any:
+def exact_value(number: float) -> str:
     """A number in a form that is equal for the same number only, the sign of zero included."""
     return number.hex()
 
@@ -265,7 +305,7 @@ def read_source(source: Source) -> float:
     return float(value if part is None else value[part])
 
 
-def _copy_of(kept: object) -> Any:
+def _copy_of(kept: object) -> object:
     return dict(kept) if isinstance(kept, dict) else kept
 
 
@@ -280,6 +320,54 @@ def note_grad_access(tensor: Tensor) -> None:
     trace = functionalizing_trace()
     if trace is not None:
         trace.note_grad(tensor)
+
+
+def note_grad_set(tensor: Tensor) -> None:
+    """Note in a functionalizing trace that a gradient is about to be assigned."""
+    trace = functionalizing_trace()
+    if trace is not None:
+        trace.note_grad(tensor)
+        trace.grads_set.add(id(tensor))
+
+
+def note_data_set(tensor: Tensor) -> bool:
+    """Note that the memory of an outside tensor is about to be replaced; whether a write does the
+    same."""
+    trace = functionalizing_trace()
+    return trace is None or trace.note_data_set(tensor)
+
+
+def note_flag_read(tensor: Tensor) -> None:
+    """Note in a functionalizing trace that Python reads whether a tensor requires grad."""
+    trace = functionalizing_trace()
+    if trace is not None and not isinstance(tensor._value, Var):
+        trace.flags_read[id(tensor)] = tensor
+
+
+def note_property_read(tensor: Tensor, name: str) -> None:
+    """Note in a functionalizing trace that Python reads a property of an outside tensor on which
+    there is no guard."""
+    trace = functionalizing_trace()
+    if trace is None:
+        return
+    storage = tensor._storage
+    is_written = id(storage) in trace.written and id(storage) not in trace.local
+    if is_written or not isinstance(storage.value, Var):
+        trace.once = f"Python reads {name} of a tensor"
+
+
+def data_number(tensor: Tensor) -> PythonNumber | None:
+    """The number in a tensor as one that a program reads from the data while it runs; ``None`` if
+    it has to be read otherwise."""
+    trace = functionalizing_trace()
+    return None if trace is None else trace.read_data(tensor)
+
+
+def data_size(tensor: Tensor) -> int | None:
+    """The integer in a tensor, on which a shape depends: programs read it from the data while they
+    run, and are for one value. ``None`` if it has to be read otherwise."""
+    trace = functionalizing_trace()
+    return None if trace is None else trace.read_size(tensor)
 
 
 def note_module(module: object) -> None:
@@ -334,7 +422,10 @@ def materialize_trace(what: str) -> None:
 
 def note_outside_read(tensor: Tensor) -> None:
     """Note in a functionalizing trace that Python reads elements of an outside tensor: the program
-    is valid while these are the same."""
-    trace = functionalizing_trace()
+    is valid while these are the same. What a function has read elements for has no plan."""
+    state = STATE.get()
+    if state.recorder is not None:
+        state.recorder.failed = True
+    trace = None if state.trace is None else state.trace.functionalizer
     if trace is not None and id(tensor._storage) not in trace.local:
         trace.note_outside_read(tensor._storage)

@@ -13,10 +13,12 @@ import numpy as np
 
 from evergrad.core.bind import bind, cast
 from evergrad.core.compound import Compound, CompoundType
-from evergrad.core.dtypes import can_cast, from_numpy_dtype
+from evergrad.core.dtypes import FLOATING, can_cast, from_numpy_dtype
 from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.node import GraphNode, Leaf, Node, next_sequence
-from evergrad.core.op import TABLE, Op, Specialization
+from evergrad.core.op import TABLE, Attrs, Op, Specialization
+from evergrad.core.overlap import copied_if_overlapping
+from evergrad.core.python_numbers import plain_attributes
 from evergrad.core.recording import transfer_retain_grad
 from evergrad.core.saved_values import Packed, save_value
 from evergrad.core.shapes import tensor_type
@@ -34,7 +36,9 @@ def assign(target: Tensor, value: Tensor, fresh: bool = False) -> Tensor:
     was computed for this write alone."""
     state = STATE.get()
     storage = target._storage
-    check_writable(state, target, value)
+    is_apart = not state.grad or (value._node is None and value._view is None)
+    if not (is_apart and is_plainly_writable(state, target)):
+        check_writable(state, target, value)
     trace = state.trace
     if trace is not None:
         trace = owner_of(trace, None, (target, value)) or trace.reader(storage)
@@ -42,7 +46,10 @@ def assign(target: Tensor, value: Tensor, fresh: bool = False) -> Tensor:
             trace.leave("memory that is shared with NumPy is written")
             trace = None
     if trace is None:
-        np.copyto(target._value, value._value)
+        array = value._value
+        if storage.shared or value._storage is storage:
+            array = copied_if_overlapping(target._value, array)
+        np.copyto(target._value, array)
     else:
         _assign_traced(trace, target, value)
     storage.version += 1
@@ -50,6 +57,22 @@ def assign(target: Tensor, value: Tensor, fresh: bool = False) -> Tensor:
     if state.grad:
         record_write(state, target, value, fresh)
     return target
+
+
+def is_plainly_writable(state: State, target: Tensor) -> bool:
+    """Whether a target is in no graph and its elements share no memory, so that nothing is to be
+    checked before it is overwritten with values that are in none."""
+    array, view = target._value, target._view
+    if target._storage.__class__ is not Storage or array.__class__ is not np.ndarray:
+        return False
+    if state.grad and target._node is not None:
+        return False
+    if state.grad and view is not None:
+        base = view.base
+        is_usual = view.from_no_grad is None and not view.function
+        if base is None or base._node is not None or base._view is not None or not is_usual:
+            return False
+    return bool(array.flags.c_contiguous) or 0 not in array.strides
 
 
 def check_writable(state: State, target: Tensor, value: Tensor | None) -> None:
@@ -178,6 +201,33 @@ def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:
         target._value = written
 
 
+def fill_number(target: Tensor, number: object) -> bool:
+    """Write a number everywhere, if that is a write of memory alone: it is no value of a trace, and
+    part of no graph."""
+    state = STATE.get()
+    array = target._value
+    if (
+        state.intercepted
+        or array.__class__ is not np.ndarray
+        or 0 in array.strides
+        or (state.grad and (target._node is not None or target._view is not None))
+    ):
+        return False
+    if not is_plainly_writable(state, target):
+        check_writable(state, target, None)
+    array.fill(number)
+    storage = target._storage
+    storage.version += 1
+    storage.writer = user_location(2)
+    return True
+
+
+def note_write(storage: Storage) -> None:
+    """Note that the caller has written to the memory of a storage."""
+    storage.version += 1
+    storage.writer = user_location(1)
+
+
 # -- in-place forms -----------------------------------------------------------------------------
 
 
@@ -185,7 +235,37 @@ def write_in_place(op: Op, target: Tensor, *others: object, **attrs: object) -> 
     """``target.op_(*others)``: without a temporary where nothing is recorded or traced."""
     state = STATE.get()
     if state.trace is None and op.takes_out:
+        args = (target, *others)
+        types: list[Any] = []
+        values: list[Any] = []
+        for arg in args:
+            if isinstance(arg, Tensor):
+                types.append(arg._type)
+                values.append(arg._value)
+                is_apart = arg._node is None and arg._view is None
+                if state.grad and not is_apart and current_node(arg) is not None:
+                    break
+            else:
+                types.append(type(arg))
+                values.append(arg)
+        else:
+            key = (tuple(types), tuple(attrs.items())) if attrs else tuple(types)
+            specialization = op.specializations.get(key)
+            if specialization is not None and _writes_into(specialization, target):
+                return _run_into(state, specialization, target, values)
+    return _write_unresolved(op, target, others, attrs)
+
+
+def _write_unresolved(op: Op, target: Tensor, others: tuple[object, ...], attrs: Attrs) -> Tensor:
+    """The same where numbers are to be converted, and where something is recorded or traced."""
+    state = STATE.get()
+    trace = state.trace
+    is_eager = trace is None or (trace.is_off and trace.reader(target._storage) is None)
+    if is_eager and op.takes_out:
         others = tuple([a.item() if isinstance(a, np.generic) else a for a in others])
+        if trace is not None:  # a session that is off: its numbers are those of Python
+            others = tuple(map(plain_attributes, others))
+            attrs = {name: plain_attributes(value) for name, value in attrs.items()}
         args = (target, *others)
         is_recorded = state.grad and any(
             isinstance(a, Tensor) and current_node(a) is not None for a in args
@@ -198,13 +278,24 @@ def write_in_place(op: Op, target: Tensor, *others: object, **attrs: object) -> 
                 if any(type.__class__ is CompoundType for type in types):
                     return write_result(op.name, target, bind(op, *args, **attrs))
                 specialization = op.resolve(key, types, attrs)
-            out = specialization.out_types[0]
-            same = specialization.casts is None and out.same(target._type)
-            if same and out.dtype.compute is out.dtype.np and not _weak_integers(specialization):
-                return _run_into(state, specialization, target, args)
+            if _writes_into(specialization, target):
+                values = [a._value if isinstance(a, Tensor) else a for a in args]
+                return _run_into(state, specialization, target, values)
     since = next_sequence()
     result = bind(op, target, *others, **attrs)
     return write_result(op.name, target, result, since)
+
+
+def _writes_into(specialization: Specialization, target: Tensor) -> bool:
+    """Whether the evaluation may write its result to the target itself."""
+    out = specialization.out_types[0]
+    kind = out.dtype
+    return (
+        (out is target._type or out.same(target._type))
+        and specialization.casts is None
+        and kind.compute is kind.np
+        and (kind.category >= FLOATING or not _weak_integers(specialization))
+    )
 
 
 def _weak_integers(specialization: Specialization) -> bool:
@@ -214,10 +305,10 @@ def _weak_integers(specialization: Specialization) -> bool:
 
 
 def _run_into(
-    state: State, specialization: Specialization, target: Tensor, args: tuple[object, ...]
+    state: State, specialization: Specialization, target: Tensor, values: list[Any]
 ) -> Tensor:
-    check_writable(state, target, None)
-    values = [a._value if isinstance(a, Tensor) else a for a in args]
+    if not is_plainly_writable(state, target):
+        check_writable(state, target, None)
     out, run = target._value, specialization.op.eval
     token = numpy_errors.set(QUIET)
     try:
@@ -231,7 +322,7 @@ def _run_into(
         numpy_errors.reset(token)
     storage = target._storage
     storage.version += 1
-    storage.writer = user_location(2)
+    storage.writer = user_location(3)
     return target
 
 
@@ -279,7 +370,7 @@ def copy_saved_values(node: GraphNode, storage: Storage, since: int) -> None:
             )
 
 
-def _in_own_storage(entry: Any, storage: Storage) -> Any:
+def _in_own_storage(entry: Any, storage: Storage) -> object:
     """A residual, copied to a storage of its own if it aliases the given one."""
     if entry.__class__ is Packed or entry[1] is not storage:
         return entry

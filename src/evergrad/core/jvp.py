@@ -15,6 +15,7 @@ from evergrad.core.op import Op
 from evergrad.core.state import STATE, using, without_autocast
 from evergrad.core.tensor import Tensor, current_node
 from evergrad.core.trace import Graph, Var
+from evergrad.core.types import Attrs
 from evergrad.extension import ExtensionPoint
 
 _grad: ExtensionPoint[..., tuple[Tensor, ...]] = ExtensionPoint("grad")
@@ -25,11 +26,11 @@ Tangent = Tensor | None
 @without_autocast
 def jvp_graph(
     graph: Graph, primals: Sequence[Tensor], tangents: Sequence[Tangent]
-) -> tuple[list[Any], list[Tangent]]:
+) -> tuple[list[Tensor], list[Tangent]]:
     """The outputs of a graph and their tangents; ``None`` is a tangent of zero."""
     graph = graph.inlined()
     since = next_sequence()
-    env: dict[Var, Any] = dict(zip(graph.inputs, primals, strict=True))
+    env: dict[Var, Tensor] = dict(zip(graph.inputs, primals, strict=True))
     env.update(graph.captures)
     tangent_of: dict[Var, Tensor] = {
         var: t for var, t in zip(graph.inputs, tangents, strict=True) if t is not None
@@ -70,8 +71,8 @@ def op_jvp(
 
 
 def _transposed_vjp(
-    op: Op, tangents: Sequence[Tangent], out: Any, args: Sequence[Any], attrs: dict[str, Any]
-) -> Any:
+    op: Op, tangents: Sequence[Tangent], out: Any, args: Sequence[object], attrs: Attrs
+) -> object:
     """The jvp as the transpose of the vjp, which is linear in the cotangent."""
     assert callable(op.vjp)
     recording = STATE.get().grad and any(

@@ -8,7 +8,12 @@ changes nothing. Layouts other than ``strided`` are those of :mod:`evergrad.spar
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+from evergrad.core.package_name import package_name
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Array
 
 
 class _Named:
@@ -20,7 +25,7 @@ class _Named:
         self.name: str = name
 
     def __repr__(self) -> str:
-        return f"evergrad.{self.name}"
+        return f"{package_name()}.{self.name}"
 
     def __reduce__(self) -> str:
         return self.name
@@ -41,7 +46,7 @@ class memory_format(_Named):  # noqa: N801 - PyTorch's spelling
         super().__init__(name)
         self.order: tuple[int, ...] | None = order
 
-    def fits(self, array: Any) -> bool:
+    def fits(self, array: Array) -> bool:
         """Whether an array has this order without gaps."""
         order = self.order or tuple(range(array.ndim))
         if array.ndim != len(order):

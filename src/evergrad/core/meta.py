@@ -24,6 +24,7 @@ from evergrad.core.tracing import tracing
 
 if TYPE_CHECKING:
     from evergrad.core.types import MemoryFormatLike
+    from evergrad.sparse.compressed import CompressedTensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,7 +43,7 @@ class MetaTensor(Compound):
     def device(self) -> Device:
         return META
 
-    def bind_row(self, op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
+    def bind_row(self, op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> object:
         types = tuple(
             [tensor_type(a.shape, a.dtype) if isinstance(a, Tensor) else type(a) for a in args]
         )
@@ -160,7 +161,8 @@ def placed(function: F, like: bool = False) -> F:
         if device is None and not like:
             device = context_device()
         if device is None or check_device(device).type != "meta":
-            return function(*args, **kwargs)
+            result: CompressedTensor | Tensor | None = function(*args, **kwargs)
+            return result
         with tracing():
             made = function(*args, **{**kwargs, "device": "cpu", "requires_grad": False})
             found = meta_tensor(made._type.shape, made._type.dtype)

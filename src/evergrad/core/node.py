@@ -12,9 +12,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from evergrad.core.mutation_counter import MUTATIONS
+from evergrad.core.row_facts import aten_name
 from evergrad.core.saved_values import Packed, freed_error, verify
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import SourceLocation, user_location
+from evergrad.errors import SavedValueError
 from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 # Nodes are numbered in the order of their making: a parent has a smaller number than its child.
 next_sequence: Callable[[], int] = itertools.count(1).__next__
 
-_unpack: ExtensionPoint[[Packed, Any], Tensor] = ExtensionPoint("unpack")
+_unpack: ExtensionPoint[[Packed, object], Tensor] = ExtensionPoint("unpack")
 
 
 class Hooks:
@@ -33,7 +35,7 @@ class Hooks:
     __slots__ = ("after", "before", "metadata", "on_result", "retained")
 
     def __init__(self) -> None:
-        self.on_result: dict[int, dict[int, Callable[..., Any]]] = {}
+        self.on_result: dict[int, dict[int, Callable[..., object]]] = {}
         self.before: dict[int, Callable[..., Any]] = {}
         self.after: dict[int, Callable[..., Any]] = {}
         self.metadata: dict[Any, Any] = {}  # what programs note about the node
@@ -47,7 +49,7 @@ class RemovableHandle:
 
     __slots__ = ("_hooks", "id")
 
-    def __init__(self, hooks: dict[int, Any], hook: Any, first: bool = False) -> None:
+    def __init__(self, hooks: dict[int, Any], hook: object, first: bool = False) -> None:
         self.id: int = next_sequence()
         self._hooks = hooks
         others = dict(hooks) if first else {}
@@ -82,16 +84,16 @@ class GraphNode:
             self.hooks = Hooks()
         return self.hooks
 
-    def register_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_hook(self, hook: Callable[..., object]) -> RemovableHandle:
         """Call ``hook(grad_inputs, grad_outputs)`` after the vjp of this node."""
         return RemovableHandle(self.ensure_hooks().after, hook)
 
-    def register_prehook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_prehook(self, hook: Callable[..., object]) -> RemovableHandle:
         """Call ``hook(grad_outputs)`` before the vjp of this node."""
         return RemovableHandle(self.ensure_hooks().before, hook)
 
     @property
-    def metadata(self) -> dict[Any, Any]:
+    def metadata(self) -> dict[object, object]:
         """Notes of programs about this node."""
         return self.ensure_hooks().metadata
 
@@ -123,7 +125,7 @@ class Leaf(GraphNode):
         self.seq: int = next_sequence()
         self.hooks: Hooks | None = None
         # Hooks called with the tensor after its gradient has been accumulated.
-        self.accumulated: dict[int, Callable[..., Any]] | None = None
+        self.accumulated: dict[int, Callable[..., object]] | None = None
         self.owner: weakref.ref[Tensor] = weakref.ref(owner)
 
     def name(self) -> str:
@@ -132,6 +134,10 @@ class Leaf(GraphNode):
     @property
     def variable(self) -> Tensor | None:
         return self.owner()
+
+
+# The class's name is what PyTorch's programs print.
+Leaf.__name__ = "AccumulateGrad"
 
 
 class Node(GraphNode):
@@ -144,7 +150,7 @@ class Node(GraphNode):
         vjp_program: VjpProgram,
         parents: tuple[GraphNode | None, ...],
         indices: tuple[int, ...] | None,
-        saved: Any,
+        saved: object,
     ) -> None:
         self.seq: int = next_sequence()
         self.hooks: Hooks | None = None
@@ -157,13 +163,15 @@ class Node(GraphNode):
         self.location: SourceLocation | None = user_location(1)
 
     def name(self) -> str:
-        words = self.vjp_program.specialization.op.name.split("_")
-        return "".join(word[:1].upper() + word[1:] for word in words) + "Backward0"
+        specialization = self.vjp_program.specialization
+        ranks = [len(t.shape) for t in specialization.types if isinstance(t, TensorType)]
+        operator = aten_name(specialization.op, ranks).removesuffix("_forward")
+        return operator.title().replace("_", "") + "Backward0"
 
     @property
     def next_functions(self) -> tuple[tuple[GraphNode | None, int], ...]:
         indices = self.indices or (0,) * len(self.parents)
-        return tuple(zip(self.parents, indices, strict=True))
+        return tuple(zip(map(named, self.parents), indices, strict=True))
 
     def out_types(self) -> tuple[TensorType, ...]:
         return self.vjp_program.specialization.out_types
@@ -173,7 +181,7 @@ class Node(GraphNode):
         if self.saved:
             self.saved = None
 
-    def saved_arrays(self) -> list[Any]:
+    def saved_arrays(self) -> list[object]:
         """The residuals as arrays and numbers, verified."""
         if self.saved is None:
             raise freed_error(self)
@@ -189,12 +197,31 @@ class Node(GraphNode):
         return values
 
 
+_classes: dict[str, type[Node]] = {}
+
+
+def named(node: GraphNode | None) -> GraphNode | None:
+    """The node, in a class of its name: programs that draw graphs read ``type(node).__name__``.
+    Only nodes that a program has looked at are of such a class."""
+    if node.__class__ is Node:
+        name = node.name()
+        if name not in _classes:
+            _classes[name] = type(name, (Node,), {"__slots__": (), "__doc__": Node.__doc__})
+        node.__class__ = _classes[name]
+    return node
+
+
 class FreedNode(GraphNode):
-    """The node of a result whose graph was differentiated and freed inside a compiled function."""
+    """The node of a result whose graph was differentiated and freed inside a compiled function, or
+    needs what was written to there, which ``error`` says."""
 
-    __slots__ = ("indices", "location", "title", "types")
+    __slots__ = ("error", "indices", "location", "title", "types")
 
-    def __init__(self, title: str, type: TensorType, location: SourceLocation | None) -> None:
+    def __init__(
+        self, title: str, type: TensorType, location: SourceLocation | None,
+        error: str | None = None,
+    ) -> None:  # fmt: skip
+        self.error: str | None = error
         self.seq: int = next_sequence()
         self.hooks: Hooks | None = None
         self.indices: tuple[()] = ()
@@ -208,5 +235,5 @@ class FreedNode(GraphNode):
     def out_types(self) -> tuple[TensorType, ...]:
         return self.types
 
-    def run(self, values: list[Any], on_tensors: bool, keep_graph: bool) -> list[Any]:
-        raise freed_error(self)
+    def run(self, values: list[object], on_tensors: bool, keep_graph: bool) -> list[Any]:
+        raise freed_error(self) if self.error is None else SavedValueError(self.error)

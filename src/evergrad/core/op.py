@@ -23,6 +23,7 @@ from evergrad.core.evaluate import evaluator
 from evergrad.core.row_facts import (
     UNSTATED,
     VIEW,
+    AtenName,
     AutocastPolicy,
     Combine,
     EagerKernel,
@@ -36,7 +37,7 @@ from evergrad.core.vjp_template import clear_templates, vjp_program
 from evergrad.extension import ExtensionPoint, provides
 from evergrad.memory.pool import on_trim
 
-_bind: ExtensionPoint[..., Any] = ExtensionPoint("bind")
+_bind: ExtensionPoint[..., object] = ExtensionPoint("bind")
 
 ArgType = TensorType | type
 Attrs = dict[str, Any]
@@ -47,6 +48,18 @@ TABLE: dict[str, Op] = {}
 # limit all are cleared, and those in use are resolved again.
 _SPECIALIZATION_LIMIT = 1 << 14
 _specializations_kept = 0
+
+# By public function: the specializations of its row by what it was called with. A call that was
+# made before needs neither its arguments normalized nor its attributes hashed.
+_prepared_calls: list[dict[Any, Specialization]] = []
+
+
+def prepared_calls() -> dict[object, Specialization]:
+    """A new table of prepared calls, cleared with the specializations."""
+    made: dict[Any, Specialization] = {}
+    _prepared_calls.append(made)
+    return made
+
 
 # The vjp of a row whose derivative is zero or undefined everywhere.
 NONDIFFERENTIABLE: Final = "NONDIFFERENTIABLE"
@@ -74,15 +87,15 @@ class Op:
     depends on extents only through which are equal, one or zero
     (:mod:`evergrad.core.vjp_template`). Their types are in
     :mod:`evergrad.core.row_facts`. ``checks`` marks a row that raises unless its argument holds: an
-    effect, so that it is never dead code.
+    effect, so that it is never dead code. ``aten`` is PyTorch's operator, if its name is another.
     """
 
     __slots__ = (
-        "alias", "autocast", "batch", "checks", "combine", "communicates", "commutative", "doc",
-        "eager", "eager_derivative", "eager_loop", "eager_reduction", "emit", "eval", "family",
-        "indexing", "jvp", "name", "nan_safe_vjp", "outputs", "prepare", "promote", "random",
-        "scatter_index", "selects", "shape_generic", "specializations", "takes_out", "type",
-        "upcast", "vjp",
+        "alias", "aten", "autocast", "batch", "checks", "combine", "communicates", "commutative",
+        "doc", "eager", "eager_derivative", "eager_loop", "eager_reduction", "emit", "eval",
+        "family", "indexing", "jvp", "name", "nan_safe_vjp", "outputs", "prepare", "prepare_for",
+        "promote", "random", "scatter_index", "selects", "shape_generic", "specializations",
+        "takes_out", "type", "upcast", "vjp",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +126,7 @@ class Op:
         eager_reduction: EagerReduction | None = None,
         shape_generic: bool = False,
         checks: bool = False,
+        aten: AtenName = "",
         doc: str = "",
         in_table: bool = True,
     ) -> None:
@@ -124,8 +138,8 @@ class Op:
         self.family: str = family
         self.type: Callable[..., Any] = type
         self.eval: Callable[..., Any] = eval
-        self.vjp: Callable[..., Any] | str = vjp
-        self.jvp: Callable[..., Any] | None = jvp
+        self.vjp: Callable[..., object] | str = vjp
+        self.jvp: Callable[..., object] | None = jvp
         self.batch: Callable[..., Any] | None = batch
         self.promote: Callable[[tuple[ArgType, ...]], dtype | tuple[dtype, ...]] | None = promote
         self.outputs: int = outputs
@@ -148,17 +162,21 @@ class Op:
         self.eager_reduction: EagerReduction | None = eager_reduction
         self.shape_generic: bool = shape_generic
         self.checks: bool = checks
+        self.aten: AtenName = aten
         self.doc: str = doc
         # For a row that scatters its argument into zeros (the transpose of a slice): the NumPy
         # index of the part, from the attributes.
-        self.scatter_index: Callable[..., Any] | None = None
+        self.scatter_index: Callable[..., object] | None = None
         # For a row that selects among the elements of its arguments (where, indexing): values that
         # were computed only for elements not selected have a gradient of zero, even where a
         # derivative is infinite or undefined. In nan_safe_vjp a zero cotangent gives a zero.
         self.selects: bool = False
-        self.nan_safe_vjp: Callable[..., Any] | None = None
+        self.nan_safe_vjp: Callable[..., object] | None = None
         # For a row that is one call given its attributes: makes that call, once per specialization.
-        self.prepare: Callable[..., Callable[..., Any]] | None = None
+        self.prepare: Callable[..., Callable[..., object]] | None = None
+        # For a row whose evaluation is faster with extents known beforehand: given the evaluator of
+        # any extents, the argument types and the attributes, makes the one of a specialization.
+        self.prepare_for: Callable[..., Callable[..., object]] | None = None
         self.specializations: dict[Any, Specialization] = {}
 
     def __repr__(self) -> str:
@@ -184,7 +202,7 @@ class Op:
         """Whether it reads elements at positions that an argument gives."""
         return self.indexing is not None and self.indexing.reads
 
-    def apply(self, *args: Any, **attrs: Any) -> Any:
+    def apply(self, *args: object, **attrs: object) -> Any:
         """Apply the op: what an equation of a graph runs."""
         return _bind(self, *args, **attrs)
 
@@ -242,6 +260,8 @@ def clear_specializations() -> None:
     clear_composite_kernels()
     clear_row_kernels()
     clear_templates()
+    for calls in _prepared_calls:
+        calls.clear()
     for op in TABLE.values():
         forgotten, op.specializations = op.specializations, {}
         for specialization in forgotten.values():
@@ -302,7 +322,11 @@ class Specialization:
             program = self.vjp_programs[needs] = vjp_program(self, needs)
         return program
 
-    def formula(self, needs: int, nan_safe: bool) -> Any:
+    def evaluator(self) -> Callable[..., object]:
+        """A function of arrays that gives the one result."""
+        return self.run
+
+    def formula(self, needs: int, nan_safe: bool) -> object:
         """The vjp with respect to the arguments in the bit set ``needs``."""
         return self.op.nan_safe_vjp if nan_safe else self.op.vjp
 

@@ -7,10 +7,16 @@ not analysed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
+from evergrad.core.trace import Var
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Array
 
 
 def refuse_partial_overlap(
@@ -36,10 +42,13 @@ _PARTIAL, _FULL = "partial", "full"
 
 
 def _overlap(a: Tensor, b: Tensor) -> str:
-    """Whether two tensors share ``_PARTIAL`` or ``_FULL`` memory, as far as that is known."""
-    x, y = a.layout_array(), b.layout_array()
+    """Whether two tensors on one storage share ``_PARTIAL`` or ``_FULL`` memory, as far as that is
+    known."""
     if a is b:
         return _FULL
+    x, y = a._value, b._value
+    if isinstance(x, Var) or isinstance(y, Var) or isinstance(a._storage.value, Var):
+        x, y = _layout_in_storage(a), _layout_in_storage(b)
     if not (x.size and y.size and _is_dense(x) and _is_dense(y)):
         return ""
     starts = [v.__array_interface__["data"][0] for v in (x, y)]
@@ -49,7 +58,25 @@ def _overlap(a: Tensor, b: Tensor) -> str:
     return _PARTIAL if starts[0] < ends[1] and starts[1] < ends[0] else ""
 
 
-def _is_dense(array: Any) -> bool:
+def _layout_in_storage(tensor: Tensor) -> Array:
+    """The array of a tensor by its view ops: symbolic values of a storage have layouts of their
+    own, whose addresses do not compare."""
+    array = tensor._storage.value
+    array = array.layout if isinstance(array, Var) else array
+    if tensor._view is not None:
+        for op, attrs in tensor._view.chain:
+            array = op.eval(array, **attrs)
+    return array
+
+
+def copied_if_overlapping(target: Array, source: Array) -> Array:
+    """What to copy to an array: NumPy copies between vectors with different strides in an order
+    that overwrites elements before they are read."""
+    is_safe = target.ndim != 1 or target.strides == source.strides
+    return source if is_safe or not np.may_share_memory(target, source) else source.copy()
+
+
+def _is_dense(array: Array) -> bool:
     """Whether the elements fill their memory without gaps, in any order of the dimensions."""
     if array.flags.c_contiguous:
         return True

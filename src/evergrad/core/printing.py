@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from evergrad.core.package_name import package_name
+from evergrad.core.types import Array
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def set_printoptions(
     _options = dataclasses.replace(start, **changes, sci_mode=sci_mode)
 
 
-def get_printoptions() -> dict[str, Any]:
+def get_printoptions() -> dict[str, object]:
     """The current options by name."""
     return dataclasses.asdict(_options)
 
@@ -124,7 +124,7 @@ def format_tensor(
             "bool",
         )
     if not dtype_is_clear:
-        suffixes.append(f"dtype=evergrad.{dtype_name}")
+        suffixes.append(f"dtype={package_name()}.{dtype_name}")
     if grad_fn is not None:
         suffixes.append(f"grad_fn=<{grad_fn}>")
     elif requires_grad:

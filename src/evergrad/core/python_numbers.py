@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from evergrad.core import dtypes
 from evergrad.core.functionalize import (
     FunctionalizingTrace,
     SymbolicNumber,
+    data_number,
     functionalizing_trace,
     read_source,
 )
@@ -35,6 +37,10 @@ _RESULTS = NUMBERS | {bool, np.bool_}
 _EXACT = 2**53
 
 
+# The source of numbers that are known after a run only.
+LATE = ("late", None)
+
+
 class Expressions:
     """The expressions of a traced call: inputs and results of its program, and guards. ``values``
     are those of the call that runs."""
@@ -46,15 +52,48 @@ class Expressions:
         # The numbers among the arguments of the call that runs, by position.
         self.arguments: dict[int, Any] = {}
         self.uses_numpy = False
+        # Whether a number is read from what is no place of Python state, such as a seed.
+        self.reads_state = False
         # The values that Python has read, with the places of the numbers they depend on.
         self.exact: list[tuple[Any, frozenset[Any]]] = []
+        # The calls after a run whose results are only stored or returned (clocks), those that were
+        # made for the run, the expressions of what they return, and whether such a number is read.
+        self.late_calls: list[Callable[[], object]] = []
+        self.late_made: int = 0
+        self.late: dict[int, Expression] = {}
+        self.reads_late = False
+        # The sources of numbers that are known after a run too, the results of the run that is
+        # assembled, and the sources of numbers that have to be known before: Python decides by
+        # them, they are inputs of the program, or computing with them may fail.
+        self.late_sources: frozenset[object] = frozenset()
+        self.computed: Sequence[Any] = ()
+        self.needed: set[object] = set()
 
     def __getitem__(self, index: int) -> Any:
-        return self.values[index]
+        if index not in self.late:
+            return self.values[index]
+        while self.late_made < len(self.late_calls):
+            self.late_made += 1
+            self.late_calls[self.late_made - 1]()
+        return self.late[index]()
+
+    @property
+    def are_used(self) -> bool:
+        """Whether there are numbers besides those in slots."""
+        return bool(self.arguments) or self.reads_state
 
     def add(self, number: PythonNumber) -> int:
+        """The index of a number, which is evaluated once however often it is used."""
+        for index, expression in enumerate(self.expressions):
+            if expression is number.expression:
+                return index
         self.expressions.append(number.expression)
         self.values.append(number.value)
+        self.needed |= number.sources
+        if number.is_late:
+            value = number.value
+            self.expressions[-1] = lambda: value
+            self.late[len(self.values) - 1] = number.expression
         return len(self.values) - 1
 
     def guard(self, expression: Expression, value: object) -> None:
@@ -62,15 +101,19 @@ class Expressions:
 
     def evaluate(self) -> bool:
         """Evaluate all for a run; whether the guards hold."""
+        if not (self.guards or self.expressions):
+            return True
         if self.uses_numpy:  # Python has to run where NumPy would warn
             with np.errstate(all="raise"):
                 return self.evaluate_all()
         return self.evaluate_all()
 
     def evaluate_all(self) -> bool:
+        self.late_made = 0
         try:
             for expression, expected in self.guards:
-                if exactly(expression()) != expected:
+                value = expression()
+                if value is not expected[1] and exactly(value) != expected:
                     return False
             self.values = [expression() for expression in self.expressions]
         except (ArithmeticError, ValueError, TypeError):  # Python has to run, and raises it
@@ -78,11 +121,15 @@ class Expressions:
         return True
 
 
-def exactly(value: object) -> Any:
+def exactly(value: object) -> object:
     """A number in a form that is equal for the same number only."""
     if isinstance(value, np.generic):
         return type(value), value.tobytes()
     return type(value), value.hex() if type(value) is float else value
+
+
+# Among so many guards a number is not guarded on twice.
+_LAST_GUARDS = 16
 
 
 class PythonNumber:
@@ -108,6 +155,14 @@ class PythonNumber:
     def __class__(self) -> type:
         return type(self.value)  # for isinstance() in the traced function
 
+    @property
+    def is_late(self) -> bool:
+        """Whether it is known after a run only."""
+        table = self.table
+        if not table.late_sources.isdisjoint(self.sources):
+            return True
+        return bool(table.late_calls) and LATE in self.sources
+
     def is_current(self) -> bool:
         """Whether its trace is recording, in this thread."""
         return functionalizing_trace() is self.trace
@@ -115,9 +170,19 @@ class PythonNumber:
     def read(self) -> Any:
         """The number itself, which Python reads."""
         if self.is_current():
-            self.table.exact.append((exactly(self.value), self.sources))
-            self.table.guard(self.expression, self.value)
+            self.trace.note_exact_read(self)
+            self.table.reads_late = self.table.reads_late or self.is_late
+            self.table.needed |= self.sources
+            if not self.is_guarded():
+                self.table.exact.append((exactly(self.value), self.sources))
+                self.table.guard(self.expression, self.value)
         return self.value
+
+    def is_guarded(self) -> bool:
+        """Whether one of the last guards is on its value: the engine reads a size more often the
+        first time, and the path is the same."""
+        last = self.table.guards[-_LAST_GUARDS:]
+        return any(guarded is self.expression for guarded, _ in last)
 
     def computed(self, function: Callable[..., object], *operands: object) -> Any:
         """A function of numbers, this one among them, as another one."""
@@ -134,27 +199,32 @@ class PythonNumber:
             raise
         if type(value) not in _RESULTS:
             return function(*self.read_all(operands))
-        parts = [o.expression if type(o) is PythonNumber else constant(o) for o in operands]
         numbers = [o for o in operands if type(o) is PythonNumber]
         sources = frozenset().union(*(number.sources for number in numbers))
+        if not _is_total(function, operands):
+            self.table.needed |= sources
         return PythonNumber(
-            self.trace, self.table, value, lambda: function(*[part() for part in parts]), sources
+            self.trace, self.table, value, expression_of(function, operands), sources
         )
 
     def read_all(self, operands: Any) -> list[Any]:
         return [o.read() if type(o) is PythonNumber else o for o in operands]
 
-    def outcome(self, test: Callable[..., bool], *operands: object) -> bool:
-        """The outcome of a test of numbers, which is guarded on."""
+    def outcome(self, test: Callable[..., object], *operands: object) -> object:
+        """The outcome of a test of numbers, which is guarded on: NumPy's for numbers of NumPy."""
+        if self.is_current() and all(o.is_guarded() for o in operands if type(o) is PythonNumber):
+            return test(*map(value_of, operands))  # it follows
         found = self.computed(test, *operands)
         if type(found) is not PythonNumber:
-            return bool(found)
+            return found
+        self.table.reads_late = self.table.reads_late or found.is_late
+        self.table.needed |= found.sources
         self.table.guard(found.expression, found.value)
-        return bool(found.value)
+        return found.value
 
-    def symbolic(self) -> Any:
+    def symbolic(self) -> object:
         """This number as a float64 input of the program; itself where that is not exact."""
-        if not self.is_current() or type(self.value) not in NUMBERS:
+        if not self.is_current() or type(self.value) not in NUMBERS or self.is_late:
             return self.read()
         kind = int if isinstance(self.value, (int, np.integer)) else float
         if kind is int and not self.outcome(_is_small, self):
@@ -173,22 +243,24 @@ class PythonNumber:
     def __reduce__(self) -> Any:
         return type(self.value), (self.read(),)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> object:
         return np.asarray(self.read(), dtype)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    def __array_ufunc__(
+        self, ufunc: Callable[..., object], method: str, *inputs: object, **options: object
+    ) -> object:
         are_numbers = all(type(value_of(operand)) in NUMBERS for operand in inputs)
         if method == "__call__" and are_numbers and not options:
             return self.computed(ufunc, *inputs)
         return getattr(ufunc, method)(*self.read_all(inputs), **options)
 
-    def __pow__(self, other: object, modulus: object = None) -> Any:
+    def __pow__(self, other: object, modulus: object = None) -> object:
         if modulus is not None:
             return pow(*self.read_all((self, other, modulus)))
         return _binary(operator.pow, swapped=False)(self, other)
 
     def __bool__(self) -> bool:
-        return self.outcome(bool, self)
+        return bool(self.outcome(bool, self))
 
 
 class DeferredNumber:
@@ -198,8 +270,8 @@ class DeferredNumber:
     __slots__ = ("__weakref__", "kind", "tensor")
 
     def __init__(self, tensor: Tensor, kind: type) -> None:
-        self.tensor = tensor
-        self.kind = kind
+        self.tensor: Tensor = tensor
+        self.kind: type = kind
         trace = functionalizing_trace()
         if trace is not None:
             trace.note_number(self)
@@ -210,7 +282,14 @@ class DeferredNumber:
 
     def read(self) -> Any:
         """The number itself, which Python reads."""
-        return self.tensor.array().item()
+        number = self.number()
+        return number.read() if type(number) is PythonNumber else number
+
+    def number(self) -> Any:
+        """The number as one that a program reads from the data while it runs; itself, if Python
+        has to read it."""
+        found = data_number(self.tensor)
+        return self.tensor.array().item() if found is None else found
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and not hasattr(self.kind, name):
@@ -222,8 +301,11 @@ class DeferredNumber:
 
 
 def number_at(
-    trace: FunctionalizingTrace, container: Any, key: Any, part: int | None = None
-) -> Any:
+    trace: FunctionalizingTrace,
+    container: Expressions | dict[str, object],
+    key: int | str,
+    part: int | None = None,
+) -> float | SymbolicNumber:
     """The run-time number at ``container[key]`` (or its part)."""
     source = (id(container), key, part)
     if source not in trace.numbers:
@@ -259,6 +341,23 @@ def is_input(number: SymbolicNumber) -> bool:
     return trace is not None and any(known is number for *_, known in trace.numbers.values())
 
 
+# Functions of numbers that do not fail, and those that do not if they divide by a constant.
+_TOTAL = frozenset({operator.add, operator.sub, operator.mul, operator.neg, operator.pos,
+                    operator.abs, operator.and_, operator.or_, operator.xor, min, max})  # fmt: skip
+_DIVISIONS = frozenset({operator.truediv, operator.floordiv, operator.mod})
+
+
+def _is_total(function: Callable[..., object], operands: Sequence[object]) -> bool:
+    """Whether a function has a result for all numbers of the types of its operands."""
+    last = operands[-1]
+    is_constant = type(last) in (int, float)
+    if function is round:
+        return len(operands) == 2 and type(last) is int and last >= 0
+    if function in _DIVISIONS:
+        return is_constant and bool(last)
+    return function in _TOTAL
+
+
 def _is_small(value: int) -> bool:
     return -_EXACT <= value <= _EXACT
 
@@ -267,11 +366,27 @@ def constant(value: object) -> Expression:
     return lambda: value
 
 
-def value_of(operand: object) -> Any:
+def expression_of(function: Callable[..., object], operands: Sequence[object]) -> Expression:
+    """A function of numbers and constants as an expression."""
+    if len(operands) == 2:
+        left, right = operands
+        if type(right) is not PythonNumber:
+            first = left.expression if type(left) is PythonNumber else constant(left)
+            return lambda: function(first(), right)
+        second = right.expression
+        if type(left) is not PythonNumber:
+            return lambda: function(left, second())
+        other = left.expression
+        return lambda: function(other(), second())
+    parts = [o.expression if type(o) is PythonNumber else constant(o) for o in operands]
+    return lambda: function(*[part() for part in parts])
+
+
+def value_of(operand: object) -> object:
     return operand.value if type(operand) is PythonNumber else operand
 
 
-def plain_attributes(value: Any) -> Any:
+def plain_attributes(value: Any) -> object:
     """Attributes of an op without numbers of the trace."""
     if type(value) in (PythonNumber, DeferredNumber):
         return value.read()
@@ -296,12 +411,14 @@ def _attach_methods() -> None:
         ("round", round), ("trunc", math.trunc), ("floor", math.floor), ("ceil", math.ceil)
     ):  # fmt: skip
         setattr(PythonNumber, f"__{name}__", _unary(function))
-    for name in ("int", "float", "complex", "hash", "repr", "str", "format", "divmod", "rdivmod"):
+    for name in ("int", "float", "complex", "hash", "repr", "str", "divmod", "rdivmod"):
         setattr(PythonNumber, f"__{name}__", _reading(f"__{name}__"))
+    for kind in (PythonNumber, DeferredNumber, SymbolicNumber):
+        setattr(kind, "__format__", formatted)  # noqa: B010 - declared nowhere
 
 
-def _binary(function: Callable[..., Any], swapped: bool) -> Callable[[Any, Any], Any]:
-    def method(self: PythonNumber, other: Any) -> Any:
+def _binary(function: Callable[..., object], swapped: bool) -> Callable[[Any, Any], Any]:
+    def method(self: PythonNumber, other: Any) -> object:
         if isinstance(other, Tensor) or type(other) is DeferredNumber:
             return NotImplemented
         if type(other) is SymbolicNumber:
@@ -315,8 +432,8 @@ def _binary(function: Callable[..., Any], swapped: bool) -> Callable[[Any, Any],
     return method
 
 
-def _comparison(test: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def method(self: PythonNumber, other: Any) -> Any:
+def _comparison(test: Callable[[object, object], object]) -> Callable[[Any, Any], Any]:
+    def method(self: PythonNumber, other: Any) -> object:
         if isinstance(other, Tensor):
             return NotImplemented
         if type(other) is SymbolicNumber and self.is_current():
@@ -328,11 +445,24 @@ def _comparison(test: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return method
 
 
-def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
+def formatted(number: Any, spec: str) -> str:
+    """A number as text: a mark of it where that is only put out, else its value, which is read."""
+    trace = functionalizing_trace()
+    if trace is not None and trace.marks_text is not None:
+        frame: Any = sys._getframe(1)
+        while frame is not None and str(frame.f_globals.get("__name__")).startswith("evergrad."):
+            frame = frame.f_back  # a tensor is formatted as the number in it
+        mark = None if frame is None else trace.marks_text(number, spec, frame)
+        if mark is not None:
+            return mark
+    return format(number.read(), spec)
+
+
+def _unary(function: Callable[..., object]) -> Callable[..., object]:
     return lambda self, *args: self.computed(function, self, *args)
 
 
-def _reading(method: str) -> Callable[..., Any]:
+def _reading(method: str) -> Callable[..., object]:
     """A method of the number."""
 
     def call(self: PythonNumber, *args: object) -> Any:

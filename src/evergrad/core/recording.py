@@ -18,6 +18,7 @@ from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, current_node, detached, fresh, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.tracing import trace_value
+from evergrad.core.types import Args, Array
 from evergrad.extension import provides
 
 _new_node = Node.__new__
@@ -55,7 +56,7 @@ def record(
     program = specialization.vjp_programs.get(needs)
     if program is None:
         program = specialization.vjp_program(needs)
-    saved: Any = ()
+    saved: object = ()
     if program.saves:
         if state.saved_hooks is None:
             saved = _save_all(specialization, program.saves, args, outs, traced)
@@ -104,10 +105,10 @@ def make_nan_safe(nodes: Sequence[GraphNode | None]) -> None:
 def _save_all(
     specialization: Specialization,
     saves: tuple[int, ...],
-    args: tuple[Any, ...],
+    args: Args,
     outs: tuple[Tensor, ...],
     traced: tuple[Any, ...] | None,
-) -> tuple[Any, ...]:
+) -> tuple[tuple[Var | int | Array, Storage | None, int, None], ...]:
     """The residuals of a vjp program, by reference.
 
     A value of a trace is immutable, whatever is written to its tensor later. A composite saves its
@@ -132,7 +133,7 @@ def _save_all(
 
 def _pack_all(
     state: State, saves: tuple[int, ...], args: tuple[object, ...], outs: tuple[Tensor, ...]
-) -> list[Any]:
+) -> list[object]:
     """The residuals through the hooks; a list, to distinguish them from a plain tuple."""
     count = len(args)
     sources = [args[i] if i < count else outs[i - count] for i in saves]
@@ -158,7 +159,7 @@ def pack(state: State, tensor: Tensor, is_result: bool) -> Packed:
 
 
 @provides("unpack")
-def unpack(entry: Packed, node: Any) -> Tensor:
+def unpack(entry: Packed, node: Node) -> Tensor:
     """The tensor that the unpack hook returns for a residual, checked."""
     tensor = entry.unpack(entry.packed)
     if not isinstance(tensor, Tensor):

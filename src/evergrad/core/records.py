@@ -48,7 +48,7 @@ def flatten_records(tree: object) -> tuple[list[Any], TreeSpec]:
     return flatten(tree, children_with_records)
 
 
-def children_with_records(tree: object) -> tuple[Any, list[Any]] | None:
+def children_with_records(tree: object) -> tuple[object, list[object]] | None:
     """(context, children) of a container or a record, ``None`` for a leaf."""
     if isinstance(tree, _DATA):
         return None

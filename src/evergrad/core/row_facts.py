@@ -3,7 +3,8 @@
 :class:`Emit` is how one element is computed, with its cost class, or the statement why no element
 is computed by itself; :class:`AutocastPolicy` the precision under autocast; :class:`EagerKernel`
 the size from which eager mode evaluates by a kernel; :class:`Combine` how a reduction joins two
-partial results; :class:`Indexing` at which positions a row reads or writes.
+partial results; :class:`Indexing` at which positions a row reads or writes; :data:`AtenName` the
+operator of PyTorch that it is.
 
 A formula for one element is written against :class:`Builder`, which the compiler implements: the
 rows do not import it.
@@ -11,11 +12,12 @@ rows do not import it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
+from typing import NamedTuple, Protocol, TypedDict, Unpack
 
 from evergrad.core.shapes import TensorType
+from evergrad.core.types import Attrs
 
 # -- one element --------------------------------------------------------------------------------
 
@@ -29,7 +31,7 @@ class Builder(Protocol):
     is_float: bool
     is_signed: bool
     width: int
-    attrs: dict[str, Any]
+    attrs: Attrs
 
     def number(self, value: object) -> Value: ...
     def cast(self, x: Value) -> Value: ...
@@ -94,15 +96,15 @@ class Cost(Enum):
 class Emit:
     """How one element is computed, ``function(builder, *elements)``; or ``None``, and the reason.
 
-    ``floats``: integer arguments are left to NumPy. ``single``: so is float64. ``lanes``: the
-    formula holds for registers of floats as well as for one. ``numbered``: the elements depend on
-    their position in the result, which the function is given last. ``exact``: the result is one of
-    the arguments, so there is nothing to round.
+    The formula has no branches, so that it holds for registers of elements as well as for one.
+    ``floats``: integer arguments are left to NumPy. ``single``: so is float64. ``numbered``: the
+    elements depend on their position in the result, which the function is given last. ``exact``:
+    the result is one of the arguments, so there is nothing to round.
     """
 
     __slots__ = (
-        "cost", "exact", "floats", "function", "is_lowered", "lanes", "numbered", "reason",
-        "single", "strided",
+        "cost", "exact", "floats", "function", "is_lowered", "numbered", "reason", "single",
+        "strided",
     )  # fmt: skip
 
     def __init__(
@@ -113,7 +115,6 @@ class Emit:
         reason: str = "",
         floats: bool = False,
         single: bool = False,
-        lanes: bool = False,
         numbered: bool = False,
         exact: bool = False,
         is_lowered: bool = False,
@@ -124,7 +125,6 @@ class Emit:
         self.reason: str = reason
         self.floats: bool = floats
         self.single: bool = single
-        self.lanes: bool = lanes
         self.numbered: bool = numbered
         self.exact: bool = exact
         # Whether the compiler has a kernel or a decomposition for the row as a whole.
@@ -136,7 +136,6 @@ class Emit:
 class _Options(TypedDict, total=False):
     floats: bool
     single: bool
-    lanes: bool
     numbered: bool
     exact: bool
 
@@ -217,6 +216,26 @@ class AutocastPolicy(Enum):
     OFF = "as given, autocast off inside"
 
 
+# -- PyTorch's operator ---------------------------------------------------------------------------
+
+# Its name in ``torch.ops.aten``, or a function that gives it for the ranks of the arguments.
+AtenName = str | Callable[[Sequence[int]], str]
+
+
+class Operator(Protocol):
+    """A row or a composite, as the names of nodes and checkpoint policies see it; ``aten`` is empty
+    where PyTorch's operator has the same name."""
+
+    name: str
+    aten: AtenName
+    random: bool
+
+
+def aten_name(op: Operator, ranks: Sequence[int]) -> str:
+    """The operator of PyTorch for arguments of these ranks."""
+    return op.aten(ranks) if callable(op.aten) else op.aten or op.name
+
+
 # -- eager mode ---------------------------------------------------------------------------------
 
 
@@ -264,3 +283,4 @@ class Facts(TypedDict, total=False):
     eager_reduction: EagerReduction
     shape_generic: bool
     checks: bool
+    aten: AtenName

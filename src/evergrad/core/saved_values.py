@@ -2,7 +2,8 @@
 
 A value is saved by reference, with the version of its storage; :func:`verify` raises if the storage
 was written since. Memory shared with NumPy or DLPack can be written without a new version, so a
-storage that is both shared and saved has a checksum. With saved-tensor hooks a residual is a
+storage that is both shared and saved has a checksum. Memory between processes has none: that the
+others write to it at any time is what it is for. With saved-tensor hooks a residual is a
 :class:`Packed`.
 """
 
@@ -19,6 +20,7 @@ from evergrad.core.settings import counts_data_writes
 from evergrad.core.source_location import describe, reads_attribute
 from evergrad.core.storage import InferenceStorage, Storage, checksum
 from evergrad.errors import GradientError, SavedValueError
+from evergrad.memory.shared import is_between_processes
 
 if TYPE_CHECKING:
     from evergrad.core.shapes import TensorType
@@ -38,15 +40,15 @@ class Packed:
 
     __slots__ = ("origin", "packed", "saved_checksum", "type", "unpack", "version")
 
-    def __init__(self, packed: object, unpack: Callable[[Any], object], tensor: Tensor) -> None:
-        self.packed: Any = packed
-        self.unpack: Callable[[Any], Any] = unpack
+    def __init__(self, packed: object, unpack: Callable[[object], object], tensor: Tensor) -> None:
+        self.packed: object = packed
+        self.unpack: Callable[[object], object] = unpack
         self.type: TensorType = tensor._type
         storage = tensor._storage
         storage.watch()
         self.origin: weakref.ref[Storage] = weakref.ref(storage)
         self.version: int = storage.version
-        self.saved_checksum: int | None = checksum(tensor._value) if storage.may_change() else None
+        self.saved_checksum: int | None = checksum(tensor._value) if storage.shared else None
 
 
 def save_value(value: object, storage: Storage) -> Saved:
@@ -61,29 +63,44 @@ def save_value(value: object, storage: Storage) -> Saved:
             )
         storage.mark_saved()
     saved_checksum = None
-    if storage.shared and isinstance(value, np.ndarray) and storage.may_change():
+    if storage.shared and isinstance(value, np.ndarray) and not is_between_processes(value):
         saved_checksum = checksum(value)
     return value, storage, storage.version, saved_checksum
 
 
-def verify(node: Any, entry: Saved) -> None:
+def verify(node: object, entry: Saved) -> None:
     """Raise if the memory of a residual was written since it was saved."""
     value, storage, version, saved_checksum = entry
     assert storage is not None
     if storage.version != version:
         _report_overwritten(node, storage, version)
-    if storage.shared and isinstance(value, np.ndarray):
+    if storage.shared and isinstance(value, np.ndarray) and not is_between_processes(value):
         before = storage.saved_checksum if saved_checksum is None else saved_checksum
         whole = storage.value if saved_checksum is None else value
         if before is not None and before != checksum(whole):
-            raise SavedValueError(
-                f"one of the values needed for gradient computation was changed from outside: the "
-                f"memory of a {storage.type} that {node.name()} saved is shared with a NumPy array "
-                "(or another DLPack user), and was written through it after it was saved.\n"
-                f"  saved by:  {describe(node.location)}\n"
-                "  fix: write before the forward pass, or write to a copy "
-                "(`tensor.detach().clone().numpy()`, `from_numpy(array.copy())`)."
-            )
+            _report_changed(node, storage)
+
+
+def _report_changed(node: Any, storage: Storage) -> None:
+    """Raise; only warn if writes that PyTorch does not notice are not counted."""
+    if not counts_data_writes():
+        warnings.warn(
+            f"the memory of a {storage.type} that {node.name()} saved for backward was written "
+            "through a NumPy array: the gradient is computed from the new elements, as PyTorch "
+            f"does.\n  saved by: {describe(node.location)}",
+            UserWarning,
+            stacklevel=2,
+        )
+        return
+    raise SavedValueError(
+        f"one of the values needed for gradient computation was changed from outside: the "
+        f"memory of a {storage.type} that {node.name()} saved is shared with a NumPy array "
+        "(or another DLPack user), and was written through it after it was saved.\n"
+        f"  saved by:  {describe(node.location)}\n"
+        "  fix: write before the forward pass, or write to a copy "
+        "(`tensor.detach().clone().numpy()`, `from_numpy(array.copy())`). Such writes pass with a "
+        "warning after evergrad.autograd.graph.set_data_writes_counted(False)."
+    )
 
 
 def _report_overwritten(node: Any, storage: Storage, version: int) -> None:

@@ -1,6 +1,7 @@
 """Process-wide settings of PyTorch's API, and what they mean here.
 
-Results do not depend on any of them: evaluation is always deterministic and in full precision.
+Results do not depend on any of them but ``set_flush_denormal``: evaluation is always deterministic
+and in full precision.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from evergrad.core.device import CPU, Device, check_device
 from evergrad.core.functionalize import guard
+from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
     from evergrad.core.types import DeviceLike
@@ -23,6 +25,7 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
+_set_flushing: ExtensionPoint[[bool], bool] = ExtensionPoint("set_flushing")
 _threads = processors()
 _interop_threads = 1
 _deterministic = False
@@ -33,12 +36,13 @@ _counts_data_writes = True
 
 
 def counts_data_writes() -> bool:
-    """Whether a write through ``.data`` is noticed by backward."""
+    """Whether a write through ``.data`` or NumPy is an error of backward."""
     return _counts_data_writes
 
 
 def set_data_writes_counted(mode: bool) -> None:
-    """Whether backward raises if a tensor it needs was written through ``.data`` (default: yes).
+    """Whether backward raises if a tensor it needs was written through ``.data`` or through a NumPy
+    array on its memory (default: yes).
 
     PyTorch does not notice: the gradient is silently computed from the new elements. With
     ``False`` it is so here too, with a warning; ``evergrad.as_torch`` chooses that.
@@ -112,8 +116,25 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """Returns False: denormal numbers cannot be flushed to zero here."""
-    return False
+    """Whether subnormal (denormal) numbers are flushed to zero; by default they are not.
+
+    Compiled programs follow from their next call on, ops outside of them those of the calling
+    thread. Moments of optimizers may decay into subnormal numbers, with which processors compute
+    many times slower.
+
+    Args:
+        mode: whether to flush
+
+    Returns ``False`` where code cannot be generated, and nothing changes.
+
+    >>> eg.set_flush_denormal(True)
+    True
+    >>> eg.tensor([1e-30]) * 1e-10
+    tensor([0.])
+    >>> eg.set_flush_denormal(False)
+    True
+    """
+    return _set_flushing(bool(mode))
 
 
 def get_default_device() -> Device:

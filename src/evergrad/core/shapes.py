@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from evergrad.core.dtypes import dtype
+from evergrad.core.package_name import package_name
+from evergrad.core.types import Args
 from evergrad.errors import ShapeError
 
 Shape = tuple[int, ...]
@@ -26,7 +28,7 @@ class Size(tuple[int, ...]):
         return math.prod(self)
 
     def __repr__(self) -> str:
-        return f"evergrad.Size([{', '.join(map(str, self))}])"
+        return f"{package_name()}.Size([{', '.join(map(str, self))}])"
 
     def __getitem__(self, index: Any) -> Any:
         item = super().__getitem__(index)
@@ -64,6 +66,7 @@ class TensorType:
 
 _interned: dict[tuple[Shape, dtype], TensorType] = {}
 _INTERN_LIMIT = 1 << 16
+_MOST_DIMENSIONS = 64  # NumPy's limit
 
 
 def tensor_type(shape: Shape, dtype: dtype) -> TensorType:
@@ -75,6 +78,8 @@ def tensor_type(shape: Shape, dtype: dtype) -> TensorType:
     key = (shape, dtype)
     found = _interned.get(key)
     if found is None:
+        if len(shape) > _MOST_DIMENSIONS:
+            raise RuntimeError(f"only tensors with up to {_MOST_DIMENSIONS} dims are supported")
         if len(_interned) >= _INTERN_LIMIT:
             _interned.clear()
         found = _interned[key] = TensorType(shape, dtype)
@@ -104,6 +109,8 @@ def normalize_dim(dim: int, rank: int) -> int:
     """A dimension counted from the front; 0-d tensors take 0 and -1, as in PyTorch."""
     if dim.__class__ is not int:
         dim = _as_dim(dim)
+    elif 0 <= dim < rank:
+        return dim
     extent = max(rank, 1)
     if not -extent <= dim < extent:
         raise IndexError(
@@ -120,14 +127,19 @@ def _as_dim(dim: object) -> int:
     return operator.index(dim)
 
 
+def listed_dims(dims: Any) -> Iterable[int]:
+    """Several dimensions, or the one that a Python, NumPy or tensor's number names."""
+    is_one = not isinstance(dims, Iterable) or getattr(dims, "ndim", 1) == 0
+    return (dims,) if is_one else dims
+
+
 def normalize_dims(dims: int | Iterable[int] | None, rank: int) -> Shape:
     """Dimensions from the front, each at most once; ``None`` and ``()`` mean all of them."""
     if dims is None:
         return tuple(range(rank))
     if dims.__class__ is int and -rank <= dims < rank:
         return (dims % rank,)
-    given = dims if isinstance(dims, Iterable) else (dims,)
-    result = tuple(normalize_dim(d, rank) for d in given)
+    result = tuple(normalize_dim(d, rank) for d in listed_dims(dims))
     if len(set(result)) != len(result):
         repeated = next(d for d in result if result.count(d) > 1)
         raise RuntimeError(f"dim {repeated} appears multiple times in the list of dims")
@@ -163,9 +175,11 @@ def infer_reshape(shape: Sequence[int], numel: int) -> Shape:
     raise ShapeError(f"shape '{list(result)}' is invalid for input of size {numel}")
 
 
-def as_shape(args: tuple[Any, ...]) -> Shape:
+def as_shape(args: Args) -> Shape:
     """Sizes given either as ``f(2, 3)`` or as ``f((2, 3))``."""
-    if len(args) == 1 and not isinstance(args[0], int) and isinstance(args[0], Iterable):
+    if len(args) == 1 and args[0].__class__ is tuple:
+        (args,) = args
+    elif len(args) == 1 and not isinstance(args[0], int) and isinstance(args[0], Iterable):
         is_one_size = not getattr(args[0], "ndim", 1)  # a 0-d tensor
         args = args if is_one_size else tuple(args[0])
     for n in args:

@@ -43,6 +43,16 @@ def user_location_in(frame: FrameType | None) -> SourceLocation | None:
     return None if frame is None else (frame.f_code, frame.f_lasti)
 
 
+def user_stacklevel() -> int:
+    """The ``stacklevel`` with which a warning by the caller names the user's line."""
+    level = 1
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_engine(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+        level += 1
+    return level
+
+
 def _is_engine(name: str) -> bool:
     """Whether a module belongs to the engine; cached."""
     inside = f"{name}.".startswith("evergrad.") and not f"{name}.".startswith(_PROGRAMS)

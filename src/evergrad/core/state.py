@@ -7,27 +7,34 @@ task with a copy of its parent's; nothing set here is visible to another thread.
 from __future__ import annotations
 
 import functools
-import sys
-import threading
 from collections.abc import Callable
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from evergrad.core.thread_variable import thread_variable
 
 if TYPE_CHECKING:
     from evergrad.core.autocast import Autocast
     from evergrad.core.backward import BackwardPass
+    from evergrad.core.prepared import Recorder
+    from evergrad.core.row_facts import Operator
     from evergrad.core.trace import Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
 Hooks = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+# Called with a row or an eager composite, its arguments, and a function without arguments that
+# evaluates and records it; gives its result.
+Interceptor = Callable[["Operator", tuple[Any, ...], Callable[[], Any]], Any]
 
 
 class State:
     """One immutable setting of the modes; changing a mode makes a new one.
 
     ``grad`` says whether nodes are recorded; ``no_grad`` that the user switched that off, also for
-    the later runs of what is traced now. ``backward_pass`` is the running one. ``intercepted`` says
-    that a trace or autocast is active, so that ops are not simply evaluated.
+    the later runs of what is traced now. ``backward_pass`` is the running one. ``interceptor``
+    is called for every op that eager code evaluates (views apart). ``recorder`` notes every op for
+    a prepared function. ``intercepted`` says that a trace, autocast, an interceptor or a recorder
+    is active, so that ops are not simply evaluated.
     """
 
     __slots__ = (
@@ -37,7 +44,9 @@ class State:
         "grad",
         "inference",
         "intercepted",
+        "interceptor",
         "no_grad",
+        "recorder",
         "saved_hooks",
         "trace",
     )  # fmt: skip
@@ -51,6 +60,8 @@ class State:
         self.saved_hooks: Hooks | None = None
         self.anomaly: bool = False
         self.autocast: Autocast | None = None
+        self.interceptor: Interceptor | None = None
+        self.recorder: Recorder | None = None
         self.intercepted: bool = False
 
     def replace(self, **changes: object) -> State:
@@ -63,38 +74,20 @@ class State:
         new.saved_hooks = self.saved_hooks
         new.anomaly = self.anomaly
         new.autocast = self.autocast
+        new.interceptor = self.interceptor
+        new.recorder = self.recorder
         for name, value in changes.items():
             setattr(new, name, value)
-        new.intercepted = new.trace is not None or new.autocast is not None
+        new.intercepted = (
+            new.trace is not None
+            or new.autocast is not None
+            or new.interceptor is not None
+            or new.recorder is not None
+        )
         return new
 
 
-class ThreadVariable:
-    """A context variable that a new thread does not inherit: a value belongs to the thread that
-    has set it. Free-threaded interpreters start a thread in a copy of its parent's context."""
-
-    def __init__(self, default: State) -> None:
-        self.default = default
-        self.variable: ContextVar[tuple[int, State]] = ContextVar(
-            "evergrad_state", default=(0, default)
-        )
-
-    def get(self) -> State:
-        owner, state = self.variable.get()
-        return state if owner == threading.get_ident() else self.default
-
-    def set(self, state: State) -> Token[Any]:
-        return self.variable.set((threading.get_ident(), state))
-
-    def reset(self, token: Token[Any]) -> None:
-        self.variable.reset(token)
-
-
-STATE: ContextVar[State] = (
-    cast(Any, ThreadVariable(State()))
-    if getattr(sys.flags, "thread_inherit_context", False)
-    else ContextVar("evergrad_state", default=State())  # noqa: B039 - immutable
-)
+STATE: ContextVar[State] = thread_variable("evergrad_state", State())
 
 
 class using:  # noqa: N801 - used like a function
@@ -103,7 +96,7 @@ class using:  # noqa: N801 - used like a function
     __slots__ = ("changes", "token")
 
     def __init__(self, **changes: object) -> None:
-        self.changes: dict[str, Any] = changes
+        self.changes: dict[str, object] = changes
 
     def __enter__(self) -> None:
         self.token: Token[State] = STATE.set(STATE.get().replace(**self.changes))
@@ -121,7 +114,7 @@ def without_autocast(function: F) -> F:
     """Run a function without autocast: the casts are equations of its graph already."""
 
     @functools.wraps(function)
-    def within(*args: object, **kwargs: object) -> Any:
+    def within(*args: object, **kwargs: object) -> object:
         if STATE.get().autocast is None:
             return function(*args, **kwargs)
         with using(autocast=None):

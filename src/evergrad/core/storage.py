@@ -7,8 +7,6 @@ value instead of an array; it then has no bytes.
 
 from __future__ import annotations
 
-import sys
-import weakref
 import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -18,14 +16,14 @@ import numpy as np
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import SourceLocation
+from evergrad.core.types import Array as Array
 from evergrad.extension import ExtensionPoint, provides
-from evergrad.memory.ledger import HAS_GIL, LEDGER, SAVED, exclusive
+from evergrad.memory.ledger import LEDGER, SAVED, exclusive
 
 if TYPE_CHECKING:
     from evergrad.core.trace import Var
     from evergrad.core.types import DtypeLike
 
-Array = np.ndarray[Any, Any]
 
 _memory_hash: ExtensionPoint[[], Callable[[int, int, int], None] | None] = ExtensionPoint(
     "memory_hash"
@@ -33,10 +31,6 @@ _memory_hash: ExtensionPoint[[], Callable[[int, int, int], None] | None] = Exten
 # Bytes of the hashes of a block, and from how many bytes on they are faster than CRC-32.
 _BLOCK_BYTES = 512
 _HASHED_BYTES = 1 << 14
-
-# How code outside may reach a buffer: not at all, through the array it was adopted from, through an
-# array that was made of it.
-UNSHARED, ADOPTED, EXPORTED = range(3)
 
 
 class NoArray:
@@ -50,7 +44,7 @@ class NoArray:
             "  fix: use to_dense() (of a nested tensor: values(), unbind() or to_padded_tensor())."
         )
 
-    def __array__(self, dtype: DtypeLike = None, copy: object = None) -> Any:
+    def __array__(self, dtype: DtypeLike = None, copy: object = None) -> object:
         return self.array
 
 
@@ -60,9 +54,10 @@ NO_ARRAY: Any = NoArray()
 class Storage:
     """One buffer. ``value`` is its whole array; every tensor on it aliases that.
 
-    ``saved`` says that a graph has saved it as a residual at some time, ``shared`` whether code
-    outside can write to it without a new version, and how it can; a storage that is both has a
-    checksum.
+    ``saved`` says that a graph has saved it as a residual at some time, ``shared`` that an array of
+    code outside is on its memory and can write to it without a new version; a storage that is both
+    has a checksum. It stays shared: whether the array still lives cannot be known. Memory that is
+    handed over never is, because ``adopt`` takes the array instead of ``share``.
     """
 
     __slots__ = (
@@ -78,7 +73,7 @@ class Storage:
     saved: bool
     writer: SourceLocation | None
     saved_checksum: int | None
-    shared: int
+    shared: bool
 
     @exclusive
     def __init__(self, value: Array | Var, type: TensorType, nbytes: int) -> None:
@@ -88,7 +83,7 @@ class Storage:
         self.version = 0
         self.category = 0
         self.saved = False
-        self.shared = UNSHARED
+        self.shared = False
         ledger = LEDGER
         ledger.live += nbytes
         ledger.count += 1
@@ -133,26 +128,11 @@ class Storage:
             self.saved = True
             self.saved_checksum = None
 
-    def mark_shared(self, how: int = EXPORTED) -> None:
+    def mark_shared(self) -> None:
         """Note that code outside may write to the buffer from now on."""
         if not self.shared and self.saved:
             self.saved_checksum = self.checksum()
-        self.shared = max(self.shared, how)
-
-    def may_change(self) -> bool:
-        """Whether code outside can still write to the buffer. An array that was adopted and that
-        nothing else references has been handed over: it is not shared any more."""
-        if self.shared == ADOPTED and HAS_GIL and isinstance(self.value, np.ndarray):
-            owner = self.value.base
-            # Referenced by the array of this storage, by the name here and by the call.
-            if (
-                isinstance(owner, np.ndarray)
-                and owner.flags.owndata
-                and sys.getrefcount(owner) == 3
-                and not weakref.getweakrefcount(owner)
-            ):
-                self.shared = UNSHARED
-        return self.shared != UNSHARED
+        self.shared = True
 
     def checksum(self) -> int:
         return checksum(self.value)
@@ -202,13 +182,16 @@ def storage_class() -> type[Storage]:
 
 def checksum(array: Any) -> int:
     """A hash of the elements in C order, whatever the strides."""
-    if array.size == 0:
+    size = array.nbytes
+    if size == 0:
         return 0
-    data = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-    function = _memory_hash() if data.size >= _HASHED_BYTES else None
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    function = _memory_hash() if size >= _HASHED_BYTES else None
     if function is None:
-        return zlib.crc32(data.data)
+        return zlib.crc32(array.reshape(-1).view(np.uint8))
     hashes = np.empty(_BLOCK_BYTES, np.uint8)
-    blocks = data.size // _BLOCK_BYTES
-    function(hashes.ctypes.data, data.ctypes.data, blocks)
-    return zlib.crc32(data[blocks * _BLOCK_BYTES :].data, zlib.crc32(hashes.data))
+    function(hashes.ctypes.data, array.ctypes.data, size // _BLOCK_BYTES)
+    found = zlib.crc32(hashes.data)
+    rest = size % _BLOCK_BYTES
+    return zlib.crc32(array.reshape(-1).view(np.uint8)[-rest:], found) if rest else found

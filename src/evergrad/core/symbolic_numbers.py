@@ -10,14 +10,14 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.functionalize import SymbolicNumber, functionalizing_trace
 from evergrad.core.op import TABLE
-from evergrad.core.python_numbers import PythonNumber, input_number, number_at
+from evergrad.core.python_numbers import DeferredNumber, PythonNumber, input_number, number_at
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.extension import provides
 
 
 @provides("number_arithmetic")
-def combined(op: str, number: SymbolicNumber, other: Any, swapped: bool) -> Any:
+def combined(op: str, number: SymbolicNumber, other: Any, swapped: bool) -> object:
     """A row applied to a number and a tensor or another number."""
     if isinstance(other, Tensor):
         return bind(TABLE[op], *((other, number) if swapped else (number, other)))
@@ -27,7 +27,7 @@ def combined(op: str, number: SymbolicNumber, other: Any, swapped: bool) -> Any:
     if type(other) is PythonNumber:
         other = other.symbolic()
     sources, value = number.sources, number.value
-    operand: Any = other
+    operand: object = other
     if type(other) is SymbolicNumber:
         joined = sources is not None and other.sources is not None
         sources = (*sources, *other.sources) if joined else None  # type: ignore[misc]
@@ -49,7 +49,7 @@ _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @provides("number_comparison")
-def compared(op: str, number: SymbolicNumber, other: Any) -> Any:
+def compared(op: str, number: SymbolicNumber, other: Any) -> object:
     """With a tensor an op; with another number its outcome now, which is guarded on."""
     if isinstance(other, Tensor):
         return bind(TABLE[op], number, other)
@@ -74,17 +74,17 @@ def symbolic_item(tensor: Tensor) -> Any:
     return SymbolicNumber(cast(tensor, dtypes.float64))
 
 
-def at_least(number: Any, bound: Any) -> Any:
+def at_least(number: object, bound: object) -> Any:
     """The larger of two numbers, symbolic ones included."""
     return _one_of(max, "maximum", number, bound)
 
 
-def at_most(number: Any, bound: Any) -> Any:
+def at_most(number: object, bound: object) -> Any:
     """The smaller of two numbers, symbolic ones included."""
     return _one_of(min, "minimum", number, bound)
 
 
-def _one_of(choose: Callable[[Any, Any], Any], op: str, a: Any, b: Any) -> Any:
+def _one_of(choose: Callable[[Any, Any], object], op: str, a: object, b: object) -> object:
     if not (isinstance(a, SymbolicNumber) or isinstance(b, SymbolicNumber)):
         return choose(a, b)
     return SymbolicNumber(
@@ -101,6 +101,12 @@ def option(group: dict[str, object], name: str) -> Any:
         return value
     if type(value) is PythonNumber:
         return value.symbolic()
+    if type(value) is DeferredNumber:
+        return SymbolicNumber(value.tensor) if value.kind is float else value.read()
+    if type(value) is tuple and any(type(part) is PythonNumber for part in value):
+        return tuple([p.symbolic() if type(p) is PythonNumber else p for p in value])
+    if (id(group), name) in trace.number_places:  # set by the traced function
+        return value
     if isinstance(value, tuple):
         return tuple(number_at(trace, group, name, i) for i in range(len(value)))
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -9,19 +9,24 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any, overload
 
-import numpy as np
-
 from evergrad.core import dtypes
 from evergrad.core.device import CPU, Device
 from evergrad.core.dtypes import dtype
-from evergrad.core.functionalize import note_grad_access, note_outside_read
+from evergrad.core.functionalize import (
+    note_flag_read,
+    note_grad_access,
+    note_grad_set,
+    note_outside_read,
+    note_property_read,
+)
 from evergrad.core.mutation_counter import MUTATIONS
-from evergrad.core.node import GraphNode, Leaf
+from evergrad.core.node import GraphNode, Leaf, named
 from evergrad.core.shapes import Size, TensorType, contiguous_strides, normalize_dim, tensor_type
 from evergrad.core.state import STATE
-from evergrad.core.storage import NO_ARRAY, UNSHARED, InferenceStorage, Storage
+from evergrad.core.storage import NO_ARRAY, InferenceStorage, Storage
 from evergrad.core.tensor_methods import TensorMethods
 from evergrad.core.trace import Var, leaked
+from evergrad.core.types import Array as Array
 from evergrad.extension import ExtensionPoint
 from evergrad.memory.ledger import LEDGER, exclusive
 
@@ -32,14 +37,31 @@ if TYPE_CHECKING:
 _fragment: ExtensionPoint[[Tensor], str | None] = ExtensionPoint("tensor_fragment")
 _refresh: ExtensionPoint[[Tensor], None] = ExtensionPoint("refresh")
 _wrap_subclass: ExtensionPoint[[type[Tensor]], None] = ExtensionPoint("wrap_subclass")
-_default_torch_function: ExtensionPoint[[type[Tensor], Any, Any, Any], Any] = ExtensionPoint(
-    "default_torch_function"
+_default_torch_function: ExtensionPoint[[type[Tensor], object, object, object], object] = (
+    ExtensionPoint("default_torch_function")
 )
 
-Array = np.ndarray[Any, Any]
+
+class TensorMeta(type):
+    """The class of :class:`Tensor`: counts how often one of its methods was added, replaced or
+    deleted, on which compiled programs depend."""
+
+    patches: int = 0
+
+    def __setattr__(cls, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        cls._note_patch()
+
+    def __delattr__(cls, name: str) -> None:
+        super().__delattr__(name)
+        cls._note_patch()
+
+    def _note_patch(cls) -> None:
+        TensorMeta.patches += 1
+        MUTATIONS.advance()
 
 
-class Tensor(TensorMethods):
+class Tensor(TensorMethods, metaclass=TensorMeta):
     """A multi-dimensional array that can be differentiated through.
 
     Args:
@@ -186,11 +208,8 @@ class Tensor(TensorMethods):
 
     def storage_offset(self) -> int:
         """The offset of the first element in its storage, in elements."""
-        whole = self._storage.value
-        whole = whole.layout if isinstance(whole, Var) else whole
-        start = self.layout_array().__array_interface__["data"][0]
-        first = whole.__array_interface__["data"][0]
-        return int(start - first) // self._type.dtype.itemsize
+        note_property_read(self, "the offset")
+        return offset_of(self)
 
     def data_ptr(self) -> int:
         """The address of the first element."""
@@ -205,6 +224,7 @@ class Tensor(TensorMethods):
 
     def is_inference(self) -> bool:
         """Whether the tensor was made in inference mode."""
+        note_property_read(self, "is_inference()")
         return self._storage.__class__ is InferenceStorage
 
     def array(self) -> Array:
@@ -222,6 +242,7 @@ class Tensor(TensorMethods):
     @property
     def requires_grad(self) -> bool:
         """Whether operations on it are recorded."""
+        note_flag_read(self)
         return current_node(self) is not None
 
     @requires_grad.setter
@@ -230,10 +251,11 @@ class Tensor(TensorMethods):
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Set whether backward accumulates the gradient of this leaf."""
+        note_flag_read(self)
         node = current_node(self)
         if bool(requires_grad) == (node is not None):
             return self
-        if self.is_inference() and not STATE.get().inference:
+        if self._storage.__class__ is InferenceStorage and not STATE.get().inference:
             raise RuntimeError(
                 "Setting requires_grad=True on inference tensor outside InferenceMode is not "
                 "allowed. Make a clone() of it to get a normal tensor."
@@ -250,7 +272,8 @@ class Tensor(TensorMethods):
             return self
         if self._type.dtype.category < dtypes.FLOATING:
             raise RuntimeError(
-                "only Tensors of floating point and complex dtype can require gradients"
+                "only Tensors of floating point and complex dtype can require gradients, but this "
+                f"one has dtype {self.dtype.name}; convert it with .float()"
             )
         if self._leaf is None:
             self._leaf = Leaf(self)
@@ -263,6 +286,7 @@ class Tensor(TensorMethods):
     @property
     def is_leaf(self) -> bool:
         """Whether it is no result of a recorded operation."""
+        note_flag_read(self)
         node = current_node(self)
         return node is None or isinstance(node, Leaf)
 
@@ -270,12 +294,14 @@ class Tensor(TensorMethods):
     def grad_fn(self) -> GraphNode | None:
         """The node that computed this tensor; ``None`` for a leaf."""
         node = current_node(self)
-        return None if isinstance(node, Leaf) else node
+        if node is not None and not isinstance(node, Leaf):
+            note_property_read(self, "grad_fn")
+        return None if isinstance(node, Leaf) else named(node)
 
     @property
     def grad(self) -> Tensor | None:
         """The gradient accumulated by ``backward``."""
-        if self._grad is None and not self.is_leaf and not self.retains_grad:
+        if self._grad is None and not self.is_leaf and not keeps_grad(self):
             import warnings
 
             warnings.warn(
@@ -305,7 +331,7 @@ class Tensor(TensorMethods):
                     f"assigned grad has data of a different type: {value.dtype} for a tensor of "
                     f"{self.dtype}"
                 )
-        note_grad_access(self)
+        note_grad_set(self)
         self._grad = value
 
     @grad.deleter
@@ -315,11 +341,8 @@ class Tensor(TensorMethods):
     @property
     def retains_grad(self) -> bool:
         """Whether ``backward`` keeps the gradient of this result."""
-        node = current_node(self)
-        if node is None or node.hooks is None:
-            return False
-        held = node.hooks.retained.get(self._index)
-        return held is not None and held() is self
+        note_property_read(self, "retains_grad")
+        return keeps_grad(self)
 
     def retain_grad(self) -> None:
         """Store the gradient of this tensor in ``backward`` though it is not a leaf."""
@@ -332,11 +355,13 @@ class Tensor(TensorMethods):
     @property
     def output_nr(self) -> int:
         """Which result of its operation it is."""
+        note_property_read(self, "output_nr")
         return self._index
 
     @property
     def _version(self) -> int:
-        if self.is_inference():
+        note_property_read(self, "the version")
+        if self._storage.__class__ is InferenceStorage:
             raise RuntimeError("Inference tensors do not track version counter.")
         return self._storage.version
 
@@ -345,10 +370,29 @@ class Tensor(TensorMethods):
         return None if self._view is None else self._view.base
 
     def _is_view(self) -> bool:
-        return self._view is not None
+        view = self._view  # that of a detached tensor has no base
+        return view is not None and not (view.base is None and view.from_no_grad is None)
 
 
 _new: Any = object.__new__
+
+
+def keeps_grad(tensor: Tensor) -> bool:
+    """Whether ``backward`` keeps the gradient of a result."""
+    node = current_node(tensor)
+    if node is None or node.hooks is None:
+        return False
+    held = node.hooks.retained.get(tensor._index)
+    return held is not None and held() is tensor
+
+
+def offset_of(tensor: Tensor) -> int:
+    """The offset of the first element of a tensor in its storage, in elements."""
+    whole = tensor._storage.value
+    whole = whole.layout if isinstance(whole, Var) else whole
+    start = tensor.layout_array().__array_interface__["data"][0]
+    first = whole.__array_interface__["data"][0]
+    return int(start - first) // tensor._type.dtype.itemsize
 
 
 def materialize(tensor: Tensor, what: str) -> None:
@@ -379,7 +423,7 @@ def new_result(value: Array, type: TensorType, inference: bool) -> Tensor:
     storage.version = 0
     storage.category = 0
     storage.saved = False
-    storage.shared = UNSHARED
+    storage.shared = False
     ledger = LEDGER
     ledger.live = live = ledger.live + nbytes
     ledger.count += 1
@@ -419,6 +463,16 @@ def fresh(value: Any, type: TensorType) -> Tensor:
 def from_array(array: Array) -> Tensor:
     """A tensor with a new storage for an array that nothing else references."""
     return fresh(array, tensor_type(array.shape, dtypes.from_numpy_dtype(array.dtype)))
+
+
+# The attribute of offsets in which nested tensors keep their extent.
+RAGGED_SIZE = "ragged_size"
+
+
+def user_attributes(tensor: Tensor) -> dict[str, Any]:
+    """The attributes that a program has given a tensor."""
+    held = tensor.__dict__
+    return {name: held[name] for name in held if name != RAGGED_SIZE} if held else {}
 
 
 def on_storage(

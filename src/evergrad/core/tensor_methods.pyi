@@ -12,9 +12,10 @@ from evergrad.core.dtypes import dtype as _dtype
 from evergrad.core.memory_format import layout as Layout, memory_format as MemoryFormat
 from evergrad.core.node import RemovableHandle
 from evergrad.core.rng.default_generator import Generator
-from evergrad.core.tensor import Array, Tensor
-from evergrad.core.types import DeviceLike, DtypeLike, Ints, LayoutLike, MemoryFormatLike
+from evergrad.core.tensor import Tensor
+from evergrad.core.types import Array, DeviceLike, DimsLike, DtypeLike, GeneratorLike, Ints, LayoutLike, MemoryFormatLike
 from evergrad.ops.surface.storages import TypedStorage, UntypedStorage
+from types import ModuleType
 from typing import Any, Literal, SupportsIndex, overload
 
 class TensorMethods:
@@ -45,7 +46,7 @@ class TensorMethods:
 
     def __array__(self, dtype: Any = None, copy: _bool | None = None) -> Array: ...
 
-    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+    def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
         """The functions of the array API standard, for tensors."""
 
     def __array_wrap__(self, array: Array, context: Any = None, return_scalar: _bool = False) -> Tensor:
@@ -98,8 +99,10 @@ class TensorMethods:
 
     def __index__(self) -> _int: ...
 
-    def __init__(self, *args: Any, size: Any = None, other: Tensor | complex | np.generic | np.ndarray[Any, Any] | None = None, storage: Any = None, device: Any = None) -> None:
-        """Fill a handle made by ``Tensor(...)``; one that a subclass has filled stays as it is."""
+    def __init__(self, *args: Any, size: Any = None, other: Tensor | complex | np.generic | np.ndarray[Any, Any] | None = None, storage: Any = None, device: DeviceLike = None, **further: Any) -> None:
+        """Fill a handle made by ``Tensor(...)``. One that the ``__new__`` of a subclass has filled
+        stays as it is, whatever arguments that takes.
+        """
 
     def __int__(self) -> _int: ...
 
@@ -157,7 +160,7 @@ class TensorMethods:
 
     def __rdiv__(self, other: Tensor | complex | np.generic | np.ndarray[Any, Any]) -> Tensor: ...
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any: ...
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]: ...
 
     def __repr__(self) -> str: ...
 
@@ -351,7 +354,7 @@ class TensorMethods:
         evergrad.Size([2, 1])
         """
 
-    def all(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def all(self, dim: DimsLike = None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """Whether all elements are not zero, of all or along a dimension.
 
         >>> eg.all(eg.tensor([[True, False], [True, True]]), dim=1)
@@ -365,7 +368,7 @@ class TensorMethods:
         True
         """
 
-    def amax(self, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def amax(self, dim: DimsLike = (), keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The largest element along dimensions; equal ones share the gradient.
 
         Args:
@@ -377,7 +380,7 @@ class TensorMethods:
         tensor([5., 7.])
         """
 
-    def amin(self, dim: _int | Sequence[_int] | None = (), keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def amin(self, dim: DimsLike = (), keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The smallest element along dimensions; equal ones share the gradient.
 
         Args:
@@ -404,7 +407,7 @@ class TensorMethods:
         tensor([1.5708, 3.1416])
         """
 
-    def any(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def any(self, dim: DimsLike = None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """Whether some element is not zero, of all or along a dimension.
 
         >>> eg.any(eg.tensor([[True, False], [False, False]]), dim=1)
@@ -546,7 +549,7 @@ class TensorMethods:
                 [2, 3]])
         """
 
-    def as_strided_(self, size: _int | Sequence[_int] | None, stride: _int | Sequence[_int] | None, storage_offset: _int | None = None) -> Tensor:
+    def as_strided_(self, size: Ints, stride: Ints, storage_offset: _int | None = None) -> Tensor:
         """In-place form of ``as_strided``."""
 
     def as_strided_scatter(self, src: Tensor, size: _int | Sequence[_int] | None, stride: Ints, storage_offset: _int | None = None) -> Tensor:
@@ -645,7 +648,7 @@ class TensorMethods:
     def baddbmm_(self, batch1: Tensor, batch2: Tensor, *, beta: Tensor | complex | np.generic = 1, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of :func:`evergrad.baddbmm`: writes the result to this tensor, returns it."""
 
-    def bernoulli(self, p: Any = None, *, generator: Generator | None = None) -> Tensor:
+    def bernoulli(self, p: Any = None, *, generator: GeneratorLike = None) -> Tensor:
         """1 with a given probability, else 0, in the type of the input.
 
         Args:
@@ -657,7 +660,7 @@ class TensorMethods:
         tensor([0., 1.])
         """
 
-    def bernoulli_(self, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+    def bernoulli_(self, p: Any = 0.5, *, generator: GeneratorLike = None) -> Tensor:
         """Fill with 1 with probability ``p`` (a number or a tensor), else 0."""
 
     def bfloat16(self, memory_format: MemoryFormatLike = None) -> Tensor:
@@ -1803,6 +1806,14 @@ class TensorMethods:
         """Always false: tensors are dense and on the CPU."""
 
     @property
+    def is_ipu(self) -> _bool:
+        """Always false: tensors are dense and on the CPU."""
+
+    @property
+    def is_maia(self) -> _bool:
+        """Always false: tensors are dense and on the CPU."""
+
+    @property
     def is_meta(self) -> _bool:
         """Always false: tensors are dense and on the CPU."""
 
@@ -1812,6 +1823,10 @@ class TensorMethods:
 
     @property
     def is_mps(self) -> _bool:
+        """Always false: tensors are dense and on the CPU."""
+
+    @property
+    def is_mtia(self) -> _bool:
         """Always false: tensors are dense and on the CPU."""
 
     def is_neg(self) -> _bool:
@@ -1855,7 +1870,7 @@ class TensorMethods:
         """Whether both look at the very same elements in the same way."""
 
     def is_shared(self) -> _bool:
-        """Whether the elements are in memory shared with forked processes."""
+        """Whether the elements are in memory shared with other processes."""
 
     @property
     def is_sparse(self) -> _bool:
@@ -1863,6 +1878,14 @@ class TensorMethods:
 
     @property
     def is_sparse_csr(self) -> _bool:
+        """Always false: tensors are dense and on the CPU."""
+
+    @property
+    def is_vulkan(self) -> _bool:
+        """Always false: tensors are dense and on the CPU."""
+
+    @property
+    def is_xla(self) -> _bool:
         """Always false: tensors are dense and on the CPU."""
 
     @property
@@ -2175,7 +2198,7 @@ class TensorMethods:
     def logit_(self, eps: _float | None = None) -> Tensor:
         """In-place form of :func:`evergrad.logit`: writes the result to this tensor, returns it."""
 
-    def logsumexp(self, dim: _int | Sequence[_int] | None, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def logsumexp(self, dim: DimsLike, keepdim: _bool = False, *, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """``log(sum(exp(x)))`` along dimensions, without overflow.
 
         Args:
@@ -2266,7 +2289,7 @@ class TensorMethods:
     def map2_(self, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], object]) -> Tensor:
         """Replace each element by a Python function of it and those of two other tensors."""
 
-    def map_(self, other: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+    def map_(self, other: Tensor, callable: Callable[[Any, Any], object]) -> Tensor:
         """Replace each element by a Python function of it and the one of another tensor."""
 
     def masked_fill(self, mask: Tensor, value: Tensor | complex | np.generic) -> Tensor:
@@ -2340,7 +2363,7 @@ class TensorMethods:
 
         Args:
             input: any real tensor
-            dim: dimension to reduce; a tensor in its place stands for ``other``
+            dim: dimension to reduce; a tensor in its place is taken as ``other``
             keepdim: whether the dimension stays, with extent 1
             other: tensor to compare with, element by element: see :func:`maximum`
 
@@ -2362,7 +2385,7 @@ class TensorMethods:
 
         Args:
             input: any real tensor
-            dim: dimension to reduce; a tensor in its place stands for ``other``
+            dim: dimension to reduce; a tensor in its place is taken as ``other``
             keepdim: whether the dimension stays, with extent 1
             other: tensor to compare with, element by element: see :func:`maximum`
 
@@ -2384,7 +2407,7 @@ class TensorMethods:
 
         Args:
             input: any real tensor
-            dim: dimension to reduce; a tensor in its place stands for ``other``
+            dim: dimension to reduce; a tensor in its place is taken as ``other``
             keepdim: whether the dimension stays, with extent 1
             other: tensor to compare with, element by element: see :func:`maximum`
 
@@ -2413,7 +2436,7 @@ class TensorMethods:
         tensor([3., 5.])
         """
 
-    def mean(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def mean(self, dim: DimsLike = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The arithmetic mean of all elements, or along dimensions.
 
         Args:
@@ -2469,7 +2492,7 @@ class TensorMethods:
 
         Args:
             input: any real tensor
-            dim: dimension to reduce; a tensor in its place stands for ``other``
+            dim: dimension to reduce; a tensor in its place is taken as ``other``
             keepdim: whether the dimension stays, with extent 1
             other: tensor to compare with, element by element: see :func:`minimum`
 
@@ -2486,7 +2509,7 @@ class TensorMethods:
 
         Args:
             input: any real tensor
-            dim: dimension to reduce; a tensor in its place stands for ``other``
+            dim: dimension to reduce; a tensor in its place is taken as ``other``
             keepdim: whether the dimension stays, with extent 1
             other: tensor to compare with, element by element: see :func:`minimum`
 
@@ -2503,7 +2526,7 @@ class TensorMethods:
 
         Args:
             input: any real tensor
-            dim: dimension to reduce; a tensor in its place stands for ``other``
+            dim: dimension to reduce; a tensor in its place is taken as ``other``
             keepdim: whether the dimension stays, with extent 1
             other: tensor to compare with, element by element: see :func:`minimum`
 
@@ -2643,7 +2666,7 @@ class TensorMethods:
     def nan_to_num_(self, nan: _float | None = None, posinf: _float | None = None, neginf: _float | None = None) -> Tensor:
         """In-place form of :func:`evergrad.nan_to_num`: writes the result to this tensor, returns it."""
 
-    def nanmean(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def nanmean(self, dim: DimsLike = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The mean of the elements that are not NaN.
 
         >>> eg.nanmean(eg.tensor([1.0, eg.nan, 3.0]))
@@ -2672,7 +2695,7 @@ class TensorMethods:
         tensor(2.)
         """
 
-    def nansum(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def nansum(self, dim: DimsLike = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The sum of the elements that are not NaN.
 
         Args:
@@ -2685,14 +2708,14 @@ class TensorMethods:
         tensor(3.)
         """
 
-    def narrow(self, dim: _int, start: Any, length: _int, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
+    def narrow(self, dim: _int, start: _int | Tensor, length: _int, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """A view of ``length`` slices along ``dim``, beginning at ``start``.
 
         >>> eg.narrow(eg.arange(5), 0, 1, 3)
         tensor([1, 2, 3])
         """
 
-    def narrow_copy(self, dim: _int, start: Any, length: _int, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
+    def narrow_copy(self, dim: _int, start: _int | Tensor, length: _int, *, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """A copy of what ``narrow`` gives; the arguments are the same.
 
         >>> x = eg.arange(4.0).view(2, 2)
@@ -2826,7 +2849,7 @@ class TensorMethods:
                 [-1]])
         """
 
-    def norm(self, p: Any = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def norm(self, p: Any = 'fro', dim: DimsLike = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """A vector or matrix norm; :func:`evergrad.linalg.norm` is the newer spelling.
 
         Args:
@@ -2983,7 +3006,7 @@ class TensorMethods:
         tensor([[-0.5000,  2.0000]])
         """
 
-    def prod(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def prod(self, dim: _int | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The product of all elements, or along a dimension.
 
         Args:
@@ -3176,8 +3199,11 @@ class TensorMethods:
     def resize_(self, *sizes: _int | Sequence[_int], memory_format: MemoryFormat | None=None) -> Tensor:
         """Another size in place; elements that come into being are zero."""
 
-    def resize_as_(self, the_template: Tensor, *, memory_format: MemoryFormat | None = None) -> Tensor:
+    def resize_as_(self, the_template: Tensor, *, memory_format: MemoryFormatLike = None) -> Tensor:
         """The size of another tensor, in place."""
+
+    def resize_as_sparse_(self, the_template: Tensor) -> Tensor:
+        """The shape of another sparse coordinate tensor; an error for tensors of other layouts."""
 
     def resolve_conj(self) -> Tensor:
         """The tensor itself: conjugation is never put off.
@@ -3312,7 +3338,7 @@ class TensorMethods:
                 [1., 1.]])
         """
 
-    def set_(self, source: Any = None, storage_offset: _int = 0, size: _int | Sequence[_int] | None = None, stride: _int | Sequence[_int] | None = None) -> Tensor:
+    def set_(self, source: Any = None, storage_offset: _int = 0, size: Ints | None = None, stride: Ints | None = None) -> Tensor:
         """Let this tensor look at another storage, or at a part of it; without one, at no elements."""
 
     def sgn(self) -> Tensor:
@@ -3326,7 +3352,7 @@ class TensorMethods:
         """In-place form of :func:`evergrad.sgn`: writes the result to this tensor, returns it."""
 
     def share_memory_(self) -> Tensor:
-        """Move the elements to memory that processes forked from this one share."""
+        """Move the elements to memory shared with processes that are started or sent the tensor."""
 
     def short(self, memory_format: MemoryFormatLike = None) -> Tensor:
         """The same numbers as int16."""
@@ -3395,7 +3421,7 @@ class TensorMethods:
         tensor([0., 1., 1., 0.])
         """
 
-    def slogdet(self) -> return_types.linalg_slogdet:
+    def slogdet(self) -> return_types.slogdet:
         """Sign and logarithm of the absolute value of the determinant.
 
         >>> eg.slogdet(-3 * eg.eye(1))
@@ -3456,6 +3482,12 @@ class TensorMethods:
     def sparse_mask(self, mask: Tensor) -> Tensor:
         """The elements at the places of a sparse tensor."""
 
+    def sparse_resize_(self, size: Sequence[_int], sparse_dim: _int, dense_dim: _int) -> Tensor:
+        """Another shape of a sparse coordinate tensor; an error for any other."""
+
+    def sparse_resize_and_clear_(self, size: Sequence[_int], sparse_dim: _int, dense_dim: _int) -> Tensor:
+        """Another shape of a sparse coordinate tensor without its elements; an error for any other."""
+
     def split(self, split_size: Any, dim: _int = 0, *, axis: _int | Sequence[_int] | None = None) -> tuple[Tensor, ...]:
         """Views of parts along a dimension.
 
@@ -3504,7 +3536,7 @@ class TensorMethods:
     def square_(self) -> Tensor:
         """In-place form of :func:`evergrad.square`: writes the result to this tensor, returns it."""
 
-    def squeeze(self, dim: _int | Sequence[_int] | None = None, *dims: _int, axis: Any = None) -> Tensor:
+    def squeeze(self, dim: DimsLike = None, *dims: _int, axis: Any = None) -> Tensor:
         """A view without dimensions of extent 1: all of them, or those named.
 
         >>> eg.squeeze(eg.zeros(2, 1, 3, 1)).shape
@@ -3513,10 +3545,26 @@ class TensorMethods:
         evergrad.Size([2, 3, 1])
         """
 
-    def squeeze_(self, dim: _int | Sequence[_int] | None = None, *dims: _int, axis: _int | Sequence[_int] | None = None) -> Tensor:
+    def squeeze_(self, dim: DimsLike = None, *dims: _int, axis: _int | Sequence[_int] | None = None) -> Tensor:
         """In-place form of ``squeeze``."""
 
-    def std(self, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def sspaddmm(self, mat1: Tensor, mat2: Tensor, *, beta: _float = 1, alpha: _float = 1) -> Tensor:
+        """``beta * input + alpha * (mat1 @ mat2)``, as a sparse tensor.
+
+        Args:
+            input: a sparse matrix (n, m)
+            mat1: a sparse matrix (n, k)
+            mat2: a dense one (k, m)
+            beta, alpha: factors; default 1
+            out: where to write the result
+
+        >>> eye = eg.eye(2).to_sparse()
+        >>> eg.sspaddmm(eye, eye, eg.ones(2, 2)).to_dense()
+        tensor([[2., 1.],
+                [1., 2.]])
+        """
+
+    def std(self, dim: DimsLike = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The standard deviation: the square root of :func:`var`, with the same arguments.
 
         >>> eg.std(eg.tensor([1.0, 2.0, 4.0]))
@@ -3577,7 +3625,7 @@ class TensorMethods:
     def subtract_(self, other: Tensor | complex | np.generic, *older: Any, alpha: Tensor | complex | np.generic = 1) -> Tensor:
         """In-place form of ``sub``."""
 
-    def sum(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def sum(self, dim: DimsLike = None, keepdim: _bool = False, *, dtype: DtypeLike = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The sum of all elements, or along dimensions.
 
         Args:
@@ -4014,7 +4062,7 @@ class TensorMethods:
     def values(self) -> Any:
         """For a sparse tensor; an error for any other."""
 
-    def var(self, dim: _int | Sequence[_int] | None = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
+    def var(self, dim: DimsLike = None, unbiased: _bool | None = None, keepdim: _bool = False, *, correction: _float | None = None, axis: _int | Sequence[_int] | None = None, keepdims: _bool = False) -> Tensor:
         """The variance, of all elements or along dimensions.
 
         Args:

@@ -14,6 +14,7 @@ import numpy as np
 from evergrad.core.shapes import TensorType, contiguous_strides
 from evergrad.core.source_location import SourceLocation, user_line
 from evergrad.core.state import using
+from evergrad.core.types import Args, Array, Attrs
 from evergrad.errors import TraceError
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from evergrad.core.types import DtypeLike
     from evergrad.core.views import View
 
-Array = np.ndarray[Any, Any]
 
 _NOWHERE = np.zeros(1, np.uint8)
 _NOWHERE_DATA = (int(_NOWHERE.ctypes.data), False)
@@ -45,7 +45,7 @@ class _Layout:
         }
 
 
-def _without_memory(type: TensorType, strides: tuple[int, ...]) -> Array:
+def without_memory(type: TensorType, strides: tuple[int, ...]) -> Array:
     """An array with these strides, in elements, that must not be read."""
     return np.asarray(_Layout(type, strides)).view(type.dtype.np)
 
@@ -71,7 +71,7 @@ class Var:
     @property
     def layout(self) -> Array:
         if self._layout is None:
-            self._layout = _without_memory(self.type, contiguous_strides(self.type.shape))
+            self._layout = without_memory(self.type, contiguous_strides(self.type.shape))
         return self._layout
 
     def take_layout(self, source: Any) -> None:
@@ -89,10 +89,13 @@ class Var:
             raise AttributeError(name)
         raise leaked()  # used as an array, so by an op outside of its trace
 
-    def __array__(self, dtype: DtypeLike = None, copy: object = None) -> Any:
+    def __array__(self, dtype: DtypeLike = None, copy: object = None) -> object:
         raise leaked()
 
     def __getitem__(self, index: object) -> Any:
+        raise leaked()
+
+    def __float__(self) -> float:
         raise leaked()
 
 
@@ -123,8 +126,8 @@ class Equation:
     ) -> None:
         self.specialization: Specialization = specialization
         self.op: Op = specialization.op
-        self.attrs: dict[str, Any] = specialization.attrs
-        self.args: tuple[Any, ...] = args
+        self.attrs: Attrs = specialization.attrs
+        self.args: Args = args
         self.outs: tuple[Var, ...] = outs
         self.location: SourceLocation | None = location
         self.no_grad: bool = no_grad
@@ -135,12 +138,34 @@ class Equation:
         body = self.attrs.get("body")
         return None if body is None else body.graph
 
-    def apply(self, *args: Any) -> Any:
+    def apply(self, *args: object) -> Any:
         """Run it on tensors."""
         if not self.no_grad:
             return self.op.apply(*args, **self.attrs)
         with using(grad=False, no_grad=True):
             return self.op.apply(*args, **self.attrs)
+
+
+def _has_view(eqn: Equation) -> bool:
+    """Whether a view op has a view of its argument: a reshape needs strides that allow it."""
+    layout = eqn.args[0].layout
+    if eqn.op.alias != "reshape" or layout.flags.c_contiguous:
+        return True
+    try:
+        layout.reshape(eqn.outs[0].type.shape, copy=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _view_of_copy(eqn: Equation, clone: Op, equations: list[Equation]) -> Equation:
+    """A view op on a copy of its argument, the equation of which is added to ``equations``."""
+    (source,) = eqn.args
+    types = (source.type,)
+    specialization = clone.specializations.get(types) or clone.resolve(types, types, {})
+    copy = Var(source.type, source.trace, inactive=source.inactive)
+    equations.append(Equation(specialization, (source,), (copy,), eqn.location, eqn.no_grad))
+    return Equation(eqn.specialization, (copy,), eqn.outs, eqn.location, eqn.no_grad)
 
 
 class Graph:
@@ -210,20 +235,25 @@ class Graph:
         outputs = [new.get(o, o) if isinstance(o, Var) else o for o in self.outputs]
         return Graph([new.get(v, v) for v in self.inputs], self.captures, equations, outputs)
 
-    def with_plain_inputs(self, count: int, new: dict[Any, Var] | None = None) -> Graph:
+    def with_plain_inputs(self, count: int, clone: Op, new: dict[Var, Var] | None = None) -> Graph:
         """The graph with other values for its first ``count`` inputs, and for those in ``new``,
-        which have no memory; the layouts of values that alias them follow."""
+        which have no memory; the layouts of values that alias them follow. What was a view of an
+        input by its strides alone is a view of a copy, made by the row ``clone``."""
         renamed: dict[Any, Var] = {var: Var(var.type, var.trace) for var in self.inputs[:count]}
         for var, other in (new or {}).items():
             renamed[var] = renamed[other]
         made = self.renamed(renamed)
+        equations: list[Equation] = []
         for eqn in made.equations:
             if eqn.op.alias and isinstance(eqn.args[0], Var):
+                if not _has_view(eqn):
+                    eqn = _view_of_copy(eqn, clone, equations)
                 eqn.outs[0]._layout = eqn.op.eval(eqn.args[0].layout, **eqn.attrs)
             else:
                 for out in eqn.outs:
                     out.take_layout(eqn.args[0] if eqn.args else None)
-        return made
+            equations.append(eqn)
+        return Graph(made.inputs, made.captures, equations, made.outputs, made.writes)
 
     def inlined(self, kept: Collection[int] = ()) -> Graph:
         """The graph with inner graphs in the place of composites, except those whose ``id`` is
@@ -231,7 +261,7 @@ class Graph:
         if all(eqn.inner is None or id(eqn) in kept for eqn in self.equations):
             return self
         equations: list[Equation] = []
-        env: dict[Any, Any] = {}
+        env: dict[Var, Var] = {}
         for eqn in self.equations:
             args = tuple([env.get(a, a) if isinstance(a, Var) else a for a in eqn.args])
             if eqn.inner is not None and id(eqn) not in kept:
@@ -270,7 +300,7 @@ class Graph:
 
 def _inline(
     eqn: Equation, args: Sequence[object], outer: Equation, equations: list[Equation]
-) -> list[Any]:
+) -> list[Var]:
     """Write the inner equations of a composite, at the location of the ``outer`` one; gives its
     results."""
     graph = eqn.inner
@@ -353,7 +383,7 @@ class Trace:
         self._read: dict[int, Storage] = {}
         # Where a value that may have a node was overwritten under no_grad().
         self.no_grad_write: SourceLocation | None = None
-        self._known: dict[tuple[Any, ...], tuple[Var, ...]] = {}
+        self._known: dict[tuple[object, ...], tuple[Var, ...]] = {}
 
     def note_backward_through(self, node: GraphNode) -> None:
         """A node is run while this trace records."""

@@ -8,7 +8,7 @@ batched once more; there are no tracer levels.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.source_location import SourceLocation, describe
 from evergrad.core.state import STATE
@@ -18,6 +18,9 @@ from evergrad.core.tracing import tracing
 from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
 from evergrad.errors import GradientError
 
+if TYPE_CHECKING:
+    from evergrad.core.shapes import TensorType
+
 
 class TracedFunction:
     """A function as a graph, with the tree of its results.
@@ -25,21 +28,24 @@ class TracedFunction:
     ``leaves`` are the leaves of that tree: an :class:`Output`, or a result that is no tensor. The
     last outputs of the graph are the values that the function wrote to its arguments
     ``overwritten``. ``no_grad_write`` is where it overwrote a value under ``no_grad()``.
+    ``repeated`` are results that equal an earlier one, and so are one value of the graph with it,
+    but have memory of their own.
     """
 
-    __slots__ = ("graph", "leaves", "no_grad_write", "overwritten", "spec")
+    __slots__ = ("graph", "leaves", "no_grad_write", "overwritten", "repeated", "spec")
 
     def __init__(
         self, graph: Graph, leaves: list[object], spec: TreeSpec, overwritten: list[int],
-        no_grad_write: SourceLocation | None,
+        no_grad_write: SourceLocation | None, repeated: list[int],
     ) -> None:  # fmt: skip
+        self.repeated: list[int] = repeated
         self.graph: Graph = graph
         self.leaves: list[Any] = leaves
         self.spec: TreeSpec = spec
         self.overwritten: list[int] = overwritten
         self.no_grad_write: SourceLocation | None = no_grad_write
 
-    def refuse_lost_history(self, args: Sequence[Any]) -> None:
+    def refuse_lost_history(self, args: Sequence[Tensor]) -> None:
         """Raise if the graph is recorded around a function that overwrites a value under
         ``no_grad()``: the value would keep its former node, which a functional graph cannot
         express."""
@@ -77,7 +83,7 @@ class Output:
         self.position: int = position
 
 
-def trace(function: Callable[..., object], types: Sequence[Any]) -> TracedFunction:
+def trace(function: Callable[..., object], types: Sequence[TensorType]) -> TracedFunction:
     """Run a function of tensors on symbolic values of these types."""
     with tracing(grad=STATE.get().grad) as tracer:
         inputs = [tracer.input(t) for t in types]
@@ -97,5 +103,16 @@ def trace(function: Callable[..., object], types: Sequence[Any]) -> TracedFuncti
             for i, (t, v) in enumerate(zip(inputs, before, strict=True))
             if t._storage.value is not v
         ]
+        repeated = _repeated(tensors)
         graph = tracer.finish([*tensors, *(inputs[i] for i in overwritten)])
-    return TracedFunction(graph, outputs, spec, overwritten, tracer.trace.no_grad_write)
+    return TracedFunction(graph, outputs, spec, overwritten, tracer.trace.no_grad_write, repeated)
+
+
+def _repeated(tensors: Sequence[Tensor]) -> list[int]:
+    """The positions of tensors that equal an earlier one on another storage."""
+    first: dict[int, Tensor] = {}
+    return [
+        i
+        for i, t in enumerate(tensors)
+        if t._view is None and first.setdefault(id(t._storage.value), t)._storage is not t._storage
+    ]

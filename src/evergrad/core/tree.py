@@ -70,11 +70,11 @@ class TreeSpec:
     def child(self, index: int) -> TreeSpec:
         return self.children[index]
 
-    def unflatten(self, leaves: Iterable[Any]) -> Any:
+    def unflatten(self, leaves: Iterable[object]) -> Any:
         """A tree of this structure from leaves."""
         return tree_unflatten(leaves, self)
 
-    def flatten_up_to(self, tree: Any) -> list[Any]:
+    def flatten_up_to(self, tree: object) -> list[object]:
         """The parts of a tree at the leaves of this structure."""
         return _leaves_as(tree, self)
 
@@ -98,7 +98,7 @@ def register_pytree_node(
     _registered[cls] = flatten_fn, unflatten_fn
 
 
-def children_of(tree: Any) -> tuple[Any, list[Any]] | None:
+def children_of(tree: Any) -> tuple[object, list[object]] | None:
     """(context, children) of a container, ``None`` for a leaf."""
     kind = type(tree)
     if kind is tuple or kind is list:
@@ -110,7 +110,7 @@ def children_of(tree: Any) -> tuple[Any, list[Any]] | None:
     if kind in _registered:
         children, context = _registered[kind][0](tree)
         return context, list(children)
-    if isinstance(tree, tuple) and hasattr(kind, "_fields"):
+    if isinstance(tree, tuple) and hasattr(kind, "_fields") and not getattr(tree, "__dict__", 0):
         return kind, list(tree)
     return None
 
@@ -151,7 +151,7 @@ def tree_unflatten(leaves: Iterable[object], treespec: TreeSpec) -> Any:
     return _rebuild(iter(leaves), treespec)
 
 
-def _rebuild(leaves: Any, spec: TreeSpec) -> Any:
+def _rebuild(leaves: Any, spec: TreeSpec) -> object:
     if spec.kind is None:
         return next(leaves)
     children = [_rebuild(leaves, child) for child in spec.children]
@@ -169,7 +169,7 @@ def _rebuild(leaves: Any, spec: TreeSpec) -> Any:
     return spec.kind(children)
 
 
-def _record_of(kind: type, names: Fields, values: list[object]) -> Any:
+def _record_of(kind: type, names: Fields, values: list[object]) -> object:
     """An object with these fields, made without its constructor."""
     made: Any = SimpleNamespace() if kind is SimpleNamespace else object.__new__(kind)
     for name, value in zip(names, values, strict=True):
@@ -177,7 +177,7 @@ def _record_of(kind: type, names: Fields, values: list[object]) -> Any:
     return made
 
 
-def tree_leaves(tree: object, is_leaf: IsLeaf | None = None) -> list[Any]:
+def tree_leaves(tree: object, is_leaf: IsLeaf | None = None) -> list[object]:
     return tree_flatten(tree, is_leaf)[0]
 
 
@@ -190,7 +190,7 @@ def tree_map(
     return tree_unflatten([func(*row) for row in zip(*columns, strict=True)], spec)
 
 
-def _leaves_as(tree: object, spec: TreeSpec) -> list[Any]:
+def _leaves_as(tree: object, spec: TreeSpec) -> list[object]:
     """The parts of a tree at the leaves of a structure."""
     if spec.kind is None:
         return [tree]
@@ -204,7 +204,7 @@ def _leaves_as(tree: object, spec: TreeSpec) -> list[Any]:
 def tree_map_only(
     type_or_types_or_pred: Any,
     func: Callable[[Any], Any],
-    tree: Any,
+    tree: object,
     is_leaf: IsLeaf | None = None,
 ) -> Any:
     """Apply ``func`` to the leaves of one type, or that a predicate holds for; keep the others."""

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from evergrad.core.device import Device
     from evergrad.core.dtypes import dtype
     from evergrad.core.memory_format import layout, memory_format
+    from evergrad.core.rng.default_generator import Generator
 
+# A NumPy array of any shape and element type.
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+# The arguments of a call that is passed on: of the user's function, or of a row of the table.
+Args: TypeAlias = tuple[Any, ...]
+Kwargs: TypeAlias = dict[str, Any]
+# The attributes of an equation: what is known when it is traced, by name.
+Attrs: TypeAlias = dict[str, Any]
+# What ``state_dict()`` gives and ``load_state_dict()`` takes, and the parameters of an optimizer
+# that share their settings.
+StateDict: TypeAlias = dict[str, Any]
+ParamGroup: TypeAlias = dict[str, Any]
 # One number for all dimensions, or one for each.
 Ints: TypeAlias = "int | Sequence[int]"
+# The dimensions that an op reduces, one or several; ``None`` for all of them.
+DimsLike: TypeAlias = "int | Sequence[int] | None"
 Floats: TypeAlias = "float | Sequence[float]"
 # An element type in any spelling: ours, NumPy's, or a Python class; ``None`` for the default.
 DtypeLike: TypeAlias = "dtype | np.dtype[np.generic] | type | None"
 DeviceLike: TypeAlias = "Device | str | int | None"
 LayoutLike: TypeAlias = "layout | None"
 MemoryFormatLike: TypeAlias = "memory_format | None"
+# Where random numbers come from; ``None`` for the default generator.
+GeneratorLike: TypeAlias = "Generator | None"

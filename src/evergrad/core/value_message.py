@@ -17,6 +17,7 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.printing import format_tensor
 from evergrad.core.tensor import Tensor
+from evergrad.core.thread_variable import thread_variable
 from evergrad.core.tracing import is_known
 
 # How a tensor is shown: (prefix, requires_grad, grad_fn), or (format specification,) for a number.
@@ -37,7 +38,7 @@ class _Marks(NamedTuple):
         return f"\ue000{len(self.styles) - 1}\ue001"
 
 
-_marks: ContextVar[_Marks | None] = ContextVar("marks of a deferred message", default=None)
+_marks: ContextVar[_Marks | None] = thread_variable("marks of a deferred message", None)
 
 
 def mark_of(tensor: Tensor, style: Style) -> str | None:

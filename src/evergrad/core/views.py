@@ -85,11 +85,30 @@ class ViewChain:
         return " ".join(name for name, _ in self._key) or "whole"
 
 
+_new: Any = object.__new__
+
+
+def first_view(source: Tensor, specialization: Specialization, grad: bool) -> View:
+    """The view that a view op gives of a tensor that is none, in a call less."""
+    made: View = _new(View)
+    if grad:
+        made.base, made.from_no_grad = source, None
+    else:
+        made.base, made.from_no_grad = None, source
+    made.chain = ((specialization.op, specialization.attrs),)
+    made.seen = made.traced = source._storage.version
+    made.function = ""
+    return made
+
+
 def view_after(
     state: State, source: Tensor, specialization: Specialization, layout: LayoutLike
 ) -> View:
     """The view that a view op on a tensor gives."""
     view = source._view
+    if view is None and state.grad and specialization.op is not TABLE["as_strided"]:
+        step = specialization.op, specialization.attrs
+        return View(source, (step,), source._storage.version)
     chain = () if view is None else view.chain
     base = source if view is None or view.base is None else view.base
     hidden = not state.grad
@@ -119,6 +138,14 @@ def _as_strided_op(source: Tensor, layout: Any) -> ViewOp:
         "base_stride": tuple(s // whole.itemsize for s in whole.strides),
     }
     return TABLE["as_strided"], attrs
+
+
+def own_memory(tensor: Tensor) -> Tensor:
+    """A view of memory that nothing else references, as a tensor of its own."""
+    storage = tensor._storage
+    storage.value, storage.type = tensor._value, tensor._type
+    tensor._view = None
+    return tensor
 
 
 def base_of(view: View) -> Tensor | None:

@@ -47,6 +47,7 @@ class VjpProgram:
         "_constants",
         "_fused",
         "_graph",
+        "_restrictions",
         "edges",
         "is_nan_safe",
         "is_traced_nan_safe",
@@ -58,6 +59,8 @@ class VjpProgram:
         "specialization",
         "unread",
     )  # fmt: skip
+
+    _restrictions: dict[int, tuple[VjpProgram, tuple[int, ...]]]
 
     def __init__(self, specialization: Specialization, needs: int, nan_safe: bool = False) -> None:
         self.specialization: Specialization = specialization
@@ -77,9 +80,9 @@ class VjpProgram:
         )
         self._graph: Graph | None = traced
         flat = traced.inlined()
-        self.scatter_index: tuple[Any, TensorType] | None = _scatter_part(flat)
+        self.scatter_index: tuple[object, TensorType] | None = _scatter_part(flat)
         slots = self._build_calls(flat)
-        sources = _sources(flat, cotangents)
+        sources = sources_of(flat, cotangents)
         self.edges: tuple[tuple[int, int, int], ...] = tuple(
             (i, slot, source)
             for i, (slot, source) in enumerate(zip(slots, sources, strict=True))
@@ -97,6 +100,26 @@ class VjpProgram:
         if self._graph is None:
             self._graph = VjpProgram(self.specialization, self.needs, self.is_traced_nan_safe).graph
         return self._graph
+
+    def restricted(self, needs: int) -> tuple[VjpProgram, tuple[int, ...]]:
+        """The program for some of its cotangents only, with the positions of its residuals among
+        those saved; itself if it reads others."""
+        try:
+            restrictions = self._restrictions
+        except AttributeError:
+            restrictions = self._restrictions = {}
+        found = restrictions.get(needs)
+        if found is None:
+            specialization = self.specialization
+            program = specialization.vjp_program(needs)
+            if self.is_traced_nan_safe:
+                program = specialization.nan_safe_program(program)
+            position = {source: k for k, source in enumerate(self.saves)}
+            if not position.keys() >= set(program.saves):
+                program = self
+            found = program, tuple([position[source] for source in program.saves])
+            restrictions[needs] = found
+        return found
 
     def _fuse(self, graph: Graph, slots: list[int | None]) -> FusedVjp | None:
         """The calls as one fused kernel, if all results are fresh memory."""
@@ -155,7 +178,7 @@ class VjpProgram:
             LEDGER.transient(self.scratch)
 
 
-def _sources(graph: Graph, cotangents: tuple[Var, ...]) -> list[int]:
+def sources_of(graph: Graph, cotangents: tuple[Var, ...]) -> list[int]:
     """Where the memory of each result comes from."""
     root: dict[Any, Any] = {}
     for eqn in graph.equations:
@@ -177,7 +200,7 @@ def _sources(graph: Graph, cotangents: tuple[Var, ...]) -> list[int]:
     return sources
 
 
-def _scatter_part(graph: Graph) -> tuple[Any, TensorType] | None:
+def _scatter_part(graph: Graph) -> tuple[object, TensorType] | None:
     """The index and the whole type, if the graph only scatters its one argument into zeros."""
     if len(graph.equations) != 1 or len(graph.inputs) != 1:
         return None
@@ -189,14 +212,16 @@ def _scatter_part(graph: Graph) -> tuple[Any, TensorType] | None:
 
 def call_into(
     specialization: Specialization, args: list[int], into: int | None
-) -> tuple[Callable[..., Any], Any, int]:
+) -> tuple[Callable[..., object], object, int]:
     """A call as (function, first slot or slots, second slot or how to read the first); ``into`` is
     the argument that it overwrites."""
     run = specialization.run if into is None else _into_argument(specialization, into, len(args))
     return (run, args, -3) if not specialization.single else shared_call(run, args)
 
 
-def shared_call(run: Callable[..., Any], args: list[int]) -> tuple[Callable[..., Any], Any, int]:
+def shared_call(
+    run: Callable[..., object], args: list[int]
+) -> tuple[Callable[..., object], object, int]:
     """The same for a function with one result."""
     if len(args) == 1:
         return run, args[0], -1
@@ -208,7 +233,7 @@ def shared_call(run: Callable[..., Any], args: list[int]) -> tuple[Callable[...,
 def _last_uses(graph: Graph) -> list[set[Var]]:
     """Liveness: for each equation the results of others whose last use it is."""
     last: dict[Any, int] = {}
-    escaping: set[Any] = {out for out in graph.outputs if isinstance(out, Var)}
+    escaping: set[object] = {out for out in graph.outputs if isinstance(out, Var)}
     made: set[Var] = set()
     for number, eqn in enumerate(graph.equations):
         for arg in eqn.args:
@@ -242,7 +267,7 @@ def _reusable_argument(eqn: Equation, dying: set[Var]) -> int | None:
     return None
 
 
-def _into_argument(specialization: Specialization, into: int, count: int) -> Callable[..., Any]:
+def _into_argument(specialization: Specialization, into: int, count: int) -> Callable[..., object]:
     ufunc = specialization.op.eval
     if specialization.out_types[0].numel >= PARALLEL_MIN_ELEMENTS:
         ufunc = parallel_ufunc(ufunc)
@@ -261,7 +286,7 @@ def _trace_vjp(specialization: Specialization, needs: int, vjp: object) -> tuple
         outs = [trace.input(t) for t in specialization.out_types]
         cotangents = [trace.input(t) for t in specialization.out_types]
         g: Any = cotangents[0] if op.outputs == 1 else tuple(cotangents)
-        out: Any = outs[0] if op.outputs == 1 else tuple(outs)
+        out: object = outs[0] if op.outputs == 1 else tuple(outs)
         found = vjp(g, out, *args, **specialization.attrs)
         grads = found if isinstance(found, tuple) else (found,)
         if len(grads) != len(args):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from evergrad.core.batch_plan import Batched, run_planned
 from evergrad.core.bind import bind
 from evergrad.core.inplace import assign
 from evergrad.core.interpret import write_back
@@ -23,7 +24,8 @@ from evergrad.core.trace import Equation, Graph, Var
 from evergrad.core.traced_function import Output, trace
 from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
 
-Batched = tuple[Any, int | None]
+if TYPE_CHECKING:
+    from evergrad.core.shapes import TensorType
 
 
 @without_autocast
@@ -32,6 +34,14 @@ def batch_graph(
 ) -> list[Batched]:
     """The outputs of a graph on a batch, each with its batch dimension (``None``: unbatched)."""
     graph = graph.inlined()
+    return run_planned(
+        graph, args, dims, size, lambda: _batch_equations(graph, args, dims, size, randomness)
+    )
+
+
+def _batch_equations(
+    graph: Graph, args: Sequence[Tensor], dims: Sequence[int | None], size: int, randomness: str
+) -> list[Batched]:
     since = next_sequence()
     env: dict[Var, Batched] = {
         var: (arg, dim) for var, arg, dim in zip(graph.inputs, args, dims, strict=True)
@@ -105,7 +115,7 @@ def _batch_by_loop(
 
 def _types_of_example(
     op: Op, args: Sequence[object], dims: Sequence[int | None], attrs: dict[str, object]
-) -> tuple[Any, ...]:
+) -> tuple[object, ...]:
     types = tuple(
         _without_dim(a._type, d) if isinstance(a, Tensor) else type(a)
         for a, d in zip(args, dims, strict=True)
@@ -118,7 +128,7 @@ def _empty_batch(type: Any) -> Tensor:
     return ops.zeros((0, *type.shape), dtype=type.dtype)
 
 
-def _without_dim(type: Any, dim: int | None) -> Any:
+def _without_dim(type: TensorType, dim: int | None) -> TensorType:
     if dim is None:
         return type
     return tensor_type(type.shape[:dim] + type.shape[dim + 1 :], type.dtype)
@@ -178,7 +188,7 @@ def vmap(
 def _vmap_once(
     func: Callable[..., object], leaves: list[Any], dims: list[int | None], spec: TreeSpec,
     kwargs: dict[str, object], size: int, out_dims: object, randomness: str,
-) -> Any:  # fmt: skip
+) -> object:  # fmt: skip
     at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
 
     def on_tensors(*tensors: Tensor) -> Any:
@@ -192,6 +202,9 @@ def _vmap_once(
     results = batch_graph(
         traced.graph, [leaves[i] for i in at], [dims[i] for i in at], size, randomness
     )
+    for i in traced.repeated:
+        value, dim = results[i]
+        results[i] = ops.clone(value), dim
     for leaf in traced.leaves:
         if not isinstance(leaf, Output):
             raise ValueError(
@@ -267,7 +280,10 @@ def _vmap_in_chunks(
         column[0] if dim is None else ops.cat(column, dim)
         for column, dim in zip(columns, targets, strict=True)
     ]
-    return tree_unflatten(joined, flat[0][1])
+    result: Tensor | dict[str, Tensor | tuple[Tensor, Tensor]] | tuple[Tensor, ...] = (
+        tree_unflatten(joined, flat[0][1])
+    )
+    return result
 
 
 def _broadcast_dims(dims: Any, tree: Any, spec: TreeSpec) -> list[Any]:

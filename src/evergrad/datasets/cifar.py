@@ -34,7 +34,7 @@ _UNREADABLE = (pickle.UnpicklingError, EOFError, AttributeError, IndexError, Key
 class _BatchReader(pickle.Unpickler):
     """Reads containers, strings, numbers and arrays, and refuses everything that could run code."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no batch needs")
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
@@ -44,7 +44,7 @@ def read_batch(path: str | Path) -> dict[str, Any]:
     """The contents of one pickled batch."""
     try:
         with open(path, "rb") as file:
-            content: Any = _BatchReader(file, encoding="latin1").load()
+            content: object = _BatchReader(file, encoding="latin1").load()
     except (*_UNREADABLE, ValueError, TypeError) as error:
         raise RuntimeError(f"{path} is not a batch of CIFAR: {error}") from error
     if not isinstance(content, dict):
@@ -143,7 +143,7 @@ class CIFAR10(VisionDataset):
         names: list[str] = read_batch(folder / self.meta["filename"])[self.meta["key"]]
         return names
 
-    def _read_batches(self, folder: Path) -> tuple[np.ndarray[Any, Any], list[int]]:
+    def _read_batches(self, folder: Path) -> tuple[Array, list[int]]:
         arrays, targets = [], []
         for name, _ in self.train_list if self.train else self.test_list:
             batch = read_batch(folder / name)

@@ -6,10 +6,12 @@ a conversation; ``{"prompt": [messages], "chosen": "text", "rejected": "text"}``
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
+
+from evergrad import config
+from evergrad.utils.bounded_read import parse_json, read_bounded
 
 Message = dict[str, str]
 Conversation = list[Message]
@@ -36,11 +38,11 @@ def read_preferences(path: str | Path) -> list[Preference]:
     return _read(path, _preference)
 
 
-def _read(path: str | Path, parse: Callable[[Any], T]) -> list[T]:
+def _read(path: str | Path, parse: Callable[[object], T]) -> list[T]:
     found: list[T] = []
     for number, line in _lines(Path(path).expanduser()):
         try:
-            found.append(parse(json.loads(line)))
+            found.append(parse(parse_json(line, "the line")))
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from error
     if not found:
@@ -53,13 +55,14 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
-        text = path.read_text("utf-8")
+        found = read_bounded(path, config.UNPACKED_BYTES, "set EVERGRAD_UNPACKED_BYTES")
+        text = found.decode("utf-8-sig")  # some editors begin files with a mark
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error}") from error
     # Not splitlines(): JSON strings may hold the line separators of Unicode as they are.
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield number, line
+            yield number, line.removesuffix("\r")
 
 
 def _conversation(value: object) -> Conversation:

@@ -123,7 +123,7 @@ class Shapes(GeneratedDataset):
 
     @staticmethod
     def _distances(x: Tensor, y: Tensor, extent: Tensor) -> Tensor:
-        """How far each pixel lies outside of each of the shapes; negative inside."""
+        """The signed distance of each pixel to each of the shapes; negative inside."""
         x, y = eg.broadcast_tensors(x, y)
         circle = (x * x + y * y).sqrt() - extent
         square = eg.maximum(x.abs(), y.abs()) - 0.85 * extent

@@ -6,11 +6,11 @@ import io
 import math
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from evergrad import config
+from evergrad.core.types import Array
 from evergrad.utils.bounded_read import open_unpacked, read_exactly, too_large
 
 # The third byte of the file names the type; numbers are stored with the high byte first.
@@ -18,7 +18,7 @@ TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">
 _MOST_DIMENSIONS = 64  # NumPy's limit
 
 
-def read_idx(path: Path, most: int | None = None) -> np.ndarray[Any, Any]:
+def read_idx(path: Path, most: int | None = None) -> Array:
     """The array in an idx file, packed with gzip or not, of at most ``most`` bytes (by default
     ``config.UNPACKED_BYTES``)."""
     try:
@@ -28,12 +28,12 @@ def read_idx(path: Path, most: int | None = None) -> np.ndarray[Any, Any]:
         raise RuntimeError(f"{path} is damaged: {error}. Fetch the file again.") from error
 
 
-def parse_idx(content: bytes, name: str = "the file") -> np.ndarray[Any, Any]:
+def parse_idx(content: bytes, name: str = "the file") -> Array:
     """The array that the bytes of an idx file describe."""
     return _read(io.BytesIO(content), name, config.UNPACKED_BYTES)
 
 
-def _read(file: object, name: str, most: int) -> np.ndarray[Any, Any]:
+def _read(file: object, name: str, most: int) -> Array:
     """The array of a stream: the size that its header gives is compared with the limit first, and
     no more is read than it says."""
     head = read_exactly(file, 4)

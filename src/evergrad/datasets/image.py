@@ -11,14 +11,19 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from evergrad.core.types import Array
 from evergrad.datasets import png
 from evergrad.datasets.files import written_beside
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    from types import ModuleType
+
+# An image of any kind, or a tensor that is one: what comes out is of the kind that went in.
+ImageT = TypeVar("ImageT")
 
 # Mode by element type and number of channels, as Pillow names them.
 MODES = {
@@ -162,7 +167,7 @@ def write_png(pixels: Array, fp: str | Path | IO[bytes], format: str | None = No
 
 
 @cache
-def _pillow() -> Any:
+def _pillow() -> ModuleType | None:
     """Pillow's module of images, or ``None``."""
     try:
         return importlib.import_module("PIL.Image")
@@ -191,9 +196,9 @@ def pixels_of(image: Any) -> Array:
     return np.asarray(image)
 
 
-def like(image: object) -> Callable[[Array], Any]:
+def like(image: ImageT) -> Callable[[Array], ImageT]:
     """The function that makes of pixels an image of the same library."""
-    return Image if isinstance(image, Image) else from_pixels
+    return Image if isinstance(image, Image) else from_pixels  # type: ignore[return-value]
 
 
 def open_image(path: str | Path) -> Any:

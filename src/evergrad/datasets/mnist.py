@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.types import Array
 from evergrad.datasets import files
 from evergrad.datasets.idx import read_idx
 from evergrad.datasets.image import from_pixels
@@ -108,14 +109,14 @@ class MNIST(VisionDataset):
             )
         return from_array(images), from_array(labels.astype(np.int64))
 
-    def _read(self, name: str, md5: str) -> np.ndarray[Any, Any]:
+    def _read(self, name: str, md5: str) -> Array:
         path = self._find(name)
         if path is None:
             raise RuntimeError(
                 "Dataset not found. You can use download=True to download it, or put "
                 f"{name} into {self.raw_folder} or {self.root}."
             )
-        # In the root itself only the sum tells this set from others of its form.
+        # In the root itself only the checksum distinguishes this set from others of its form.
         if path == Path(self.root, name) and not files.check_integrity(path, md5):
             raise RuntimeError(
                 f"{path} is not the file of {type(self).__name__}: its MD5 sum is "

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from evergrad import config
+from evergrad.core.types import Array
 from evergrad.utils.bounded_read import inflate, read_bounded, too_large
-
-Array = np.ndarray[Any, Any]
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # by number of channels
@@ -131,7 +129,9 @@ def _unfiltered(stored: Array, step: int, name: str) -> Array:
     return rows
 
 
-def _undo_prediction(row: Array, above: Array, step: int, predict: Any) -> None:
+def _undo_prediction(
+    row: Array, above: Array, step: int, predict: Callable[[int, int, int], int]
+) -> None:
     """Filters that predict a byte from its left, upper and upper left neighbours."""
     values, upper = row.tolist(), above.tolist()
     for i, value in enumerate(values):

@@ -28,7 +28,7 @@ def read_text(path: str | Path, pattern: str = "*.txt", encoding: str = "utf-8")
 
 
 def _decoded(path: Path, encoding: str) -> str:
-    """The text of one file, or an error that tells where it is no text."""
+    """The text of one file, or an error that says where it is no text."""
     try:
         how = "set EVERGRAD_UNPACKED_BYTES"
         text = read_bounded(path, config.UNPACKED_BYTES, how).decode(encoding)

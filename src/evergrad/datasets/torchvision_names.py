@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
-from typing import Any
 
 VERSION = "0.28.0"
 
@@ -37,7 +36,7 @@ _HIGHEST = ("datasets", "transforms", "utils")
 
 
 def find_module(name: str) -> ModuleType:
-    """The module that stands for ``torchvision`` or one of its modules."""
+    """The replacement of ``torchvision`` or of one of its modules."""
     if name == "torchvision":
         return _top()
     if name in MODULES:
@@ -49,7 +48,7 @@ def find_module(name: str) -> ModuleType:
 
 
 def _top() -> ModuleType:
-    """A module ``torchvision`` whose parts are found when they are asked for."""
+    """A module ``torchvision`` whose parts are found on first access."""
     module = ModuleType("torchvision", "torchvision's names, served by evergrad.")
     module.__path__ = []
     module.__dict__["__version__"] = f"{VERSION}+evergrad"
@@ -57,7 +56,7 @@ def _top() -> ModuleType:
     return module
 
 
-def _attribute(name: str) -> Any:
+def _attribute(name: str) -> ModuleType:
     if name in _HIGHEST:
         return find_module(f"torchvision.{name}")
     advice = ABSENT.get(f"torchvision.{name}")

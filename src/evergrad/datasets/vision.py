@@ -85,7 +85,7 @@ class StandardTransform:
         self.transform = transform
         self.target_transform = target_transform
 
-    def __call__(self, input: Any, target: Any) -> tuple[Any, Any]:
+    def __call__(self, input: object, target: object) -> tuple[object, object]:
         if self.transform is not None:
             input = self.transform(input)
         if self.target_transform is not None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.memory.ledger import GRADIENT
+
+if TYPE_CHECKING:
+    from evergrad.core.dtypes import dtype
 
 # The capacity of the first bucket, so that communication begins early, and of the others, as in
 # PyTorch.
@@ -24,8 +27,8 @@ def assign_buckets(
     the parameter with which it reaches its capacity in bytes, as in PyTorch; the first of each
     dtype has a capacity of its own."""
     buckets: list[list[int]] = []
-    open_buckets: dict[Any, tuple[list[int], int]] = {}
-    limits: dict[Any, float] = {}
+    open_buckets: dict[object, tuple[list[int], int]] = {}
+    limits: dict[dtype, float] = {}
     for number in order:
         parameter = parameters[number]
         dtype = parameter.dtype

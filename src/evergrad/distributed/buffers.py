@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import Array as Array
 from evergrad.errors import TraceError
-
-Array = np.ndarray[Any, Any]
 
 
 def is_traced() -> bool:

@@ -155,7 +155,7 @@ def all_gather_into_tensor(
     return found.launch(call, steps(), async_op=async_op, value=output_tensor)
 
 
-def _check_multiple(large: Any, small: Any, group: ProcessGroup, *names: str) -> None:
+def _check_multiple(large: Tensor, small: Tensor, group: ProcessGroup, *names: str) -> None:
     for tensor, name in zip((large, small), names, strict=True):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name} must be a Tensor, not {type(tensor).__name__}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from evergrad.distributed.process_group import (
     new_group,
 )
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Array
+
 
 class DeviceMesh:
     """Ranks in the order of an array. ``mesh["dp"]`` is the part along a named dimension that this
@@ -29,7 +32,7 @@ class DeviceMesh:
     """
 
     def __init__(
-        self, device_type: str, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None,
+        self, device_type: str, mesh: object, *, mesh_dim_names: Sequence[str] | None = None,
         groups: dict[int, Any] | None = None,
     ) -> None:  # fmt: skip
         self.device_type = device_type
@@ -121,7 +124,7 @@ class DeviceMesh:
 
     @staticmethod
     def from_group(
-        group: ProcessGroup | Sequence[ProcessGroup], device_type: str, mesh: Any = None, *,
+        group: ProcessGroup | Sequence[ProcessGroup], device_type: str, mesh: object = None, *,
         mesh_dim_names: Sequence[str] | None = None,
     ) -> DeviceMesh:  # fmt: skip
         """A mesh of groups that exist: of one group its ranks, of several the ranks of ``mesh``."""
@@ -136,7 +139,7 @@ class DeviceMesh:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[str, tuple[int, ...], bytes, tuple[str, ...] | None]:
         return self.device_type, self.shape, self._ranks.tobytes(), self.mesh_dim_names
 
     def __repr__(self) -> str:
@@ -144,7 +147,7 @@ class DeviceMesh:
         return f"DeviceMesh({self.device_type!r}, {self._ranks.tolist()}{names})"
 
 
-def _groups_along(ranks: Any) -> dict[int, Any]:
+def _groups_along(ranks: Array) -> dict[int, object]:
     """The group of this process along each dimension; all processes make all groups."""
     world = checked_group(None)
     if sorted(ranks.reshape(-1).tolist()) == list(range(world.size())) and ranks.ndim == 1:

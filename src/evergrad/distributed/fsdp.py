@@ -139,7 +139,7 @@ class _Unit:
 
     # -- backward -----------------------------------------------------------------------------
 
-    def pack(self, tensor: Tensor) -> Any:
+    def pack(self, tensor: Tensor) -> object:
         for number, whole in enumerate(self.whole):
             if tensor._storage is whole._storage:
                 self.kept += 1
@@ -167,7 +167,7 @@ class _Unit:
 
 
 def fully_shard(
-    module: Module, *, mesh: Any = None, reshard_after_forward: bool = True, **options: Any
+    module: Module, *, mesh: Any = None, reshard_after_forward: bool = True, **options: object
 ) -> Module:
     """Divide the parameters of a module (those not divided yet) among the processes.
 
@@ -179,7 +179,7 @@ def fully_shard(
     unit = _Unit(module, group)
     forward = module.forward
 
-    def gathered(*args: Any, **kwargs: Any) -> Any:
+    def gathered(*args: object, **kwargs: object) -> object:
         if not unit.parts:
             return forward(*args, **kwargs)
         unit.gather()

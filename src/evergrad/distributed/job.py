@@ -149,7 +149,7 @@ class Job:
             return
 
 
-def _completion(request: Any) -> Any:
+def _completion(request: object) -> Any:
     yield request
 
 

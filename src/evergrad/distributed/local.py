@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from evergrad.core.types import Array
 from evergrad.distributed.progress import Steps
-
-Array = np.ndarray[Any, Any]
 
 
 class LocalTransport:

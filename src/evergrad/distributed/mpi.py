@@ -16,19 +16,22 @@ import sys
 import time
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evergrad.config import DISTRIBUTED_TIMEOUT, launcher_variable
+from evergrad.core.types import Array
 from evergrad.distributed.agreement import digest, mismatch
 from evergrad.distributed.progress import DistributedError, Steps
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 if sys.platform != "win32":
     import fcntl
     import termios
 
-Array = np.ndarray[Any, Any]
 
 # Launchers give the size of the job and the rank in variables with these prefixes: MPICH and its
 # relatives, Open MPI, MVAPICH.
@@ -68,7 +71,7 @@ def _launched(what: str) -> int | None:
 
 
 @functools.cache
-def library() -> Any:
+def library() -> ModuleType:
     """``mpi4py.MPI``; importing it initializes MPI, which blocks until all ranks have arrived and
     does not release the interpreter's lock. A rank that failed before (it could not import a
     module, say) would block the others forever, so a timer of the operating system ends them."""
@@ -84,7 +87,8 @@ def library() -> Any:
         faulthandler.cancel_dump_traceback_later()
     if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
         raise RuntimeError("the MPI library does not allow calls from several threads")
-    return MPI
+    module: ModuleType = MPI  # without mpi4py's types it is Any
+    return module
 
 
 # The longest wait for a launcher to read the output of a rank that ends the job.
@@ -115,7 +119,7 @@ class MpiTransport:
     """A communicator of several ranks; ``ranks`` are their numbers in the world."""
 
     def __init__(self, communicator: Any, ranks: list[int]) -> None:
-        self.mpi: Any = library()
+        self.mpi: ModuleType = library()
         self.communicator = communicator
         self.ranks = ranks
         communicator.Set_errhandler(self.mpi.ERRORS_RETURN)
@@ -147,7 +151,7 @@ class MpiTransport:
 
     # -- reductions ---------------------------------------------------------------------------
 
-    def _native(self, array: Array, op: str) -> tuple[Array, Any] | None:
+    def _native(self, array: Array, op: str) -> tuple[Array, object] | None:
         """The array and the operation for MPI to reduce; ``None`` if it cannot."""
         kind = array.dtype.kind
         if kind == "b":

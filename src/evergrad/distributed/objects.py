@@ -171,7 +171,7 @@ def recv_object_list(
     return source
 
 
-def _gathered(group: ProcessGroup, obj: object, call: Call) -> list[Any]:
+def _gathered(group: ProcessGroup, obj: object, call: Call) -> list[object]:
     if group.size() == 1:
         return [obj]
     parts = group.result(call, group.transport.all_gather_bytes(pickle.dumps(obj)))

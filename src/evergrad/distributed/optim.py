@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import ParamGroup, StateDict
 from evergrad.distributed.buckets import listed
 from evergrad.distributed.collectives import reduce
 from evergrad.distributed.objects import gather_object
@@ -37,7 +38,7 @@ class _Group(dict[str, Any]):
         for key, value in dict(*args, **kwargs).items():
             self[key] = value
 
-    def setdefault(self, key: str, default: object = None) -> Any:
+    def setdefault(self, key: str, default: object = None) -> object:
         if key not in self:
             self[key] = default
         return self[key]
@@ -68,7 +69,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         self.stage = stage
         self.optimizer_class = optimizer_class
         self.options = defaults
-        self._consolidated: dict[str, Any] | None = None
+        self._consolidated: dict[str, object] | None = None
         self._held = [0] * self.group.size()  # bytes that each process updates
         self.owner: dict[int, int] = {}  # the process of a parameter, by its id
         self._works: list[tuple[Tensor, Work]] = []
@@ -100,7 +101,7 @@ class ZeroRedundancyOptimizer(Optimizer):
     def _is_own(self, parameter: Tensor) -> bool:
         return self.owner[id(parameter)] == self.group.rank()
 
-    def _local(self, group: dict[str, Any]) -> dict[str, Any]:
+    def _local(self, group: ParamGroup) -> dict[str, object]:
         return {**group, "params": [p for p in group["params"] if self._is_own(p)]}
 
     # -- gradients (stage 2) ----------------------------------------------------------------------
@@ -161,14 +162,14 @@ class ZeroRedundancyOptimizer(Optimizer):
         return self.param_groups[0]["params"][0].device
 
     @property
-    def join_process_group(self) -> Any:
+    def join_process_group(self) -> ProcessGroup:
         return self.group
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self._release(only_complete=False)
         super().zero_grad(set_to_none)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: ParamGroup) -> None:
         """Give the wrapped optimizer further parameters."""
         if not self._is_made:
             super().add_param_group(param_group)
@@ -207,11 +208,11 @@ class ZeroRedundancyOptimizer(Optimizer):
         everything = [p for g in self.param_groups for p in g["params"]]
         return {id(p): number for number, p in enumerate(everything)}
 
-    def _numbered_state(self) -> dict[int, Any]:
+    def _numbered_state(self) -> dict[int, object]:
         numbers = self._numbers
         return {numbers[id(p)]: dict(entry) for p, entry in self.optim.state.items()}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The state that was last consolidated."""
         if self._consolidated is None:
             raise RuntimeError(
@@ -221,7 +222,7 @@ class ZeroRedundancyOptimizer(Optimizer):
             )
         return self._consolidated
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Give each process its share of a consolidated state."""
         if self.group.size() == 1:
             self.optim.load_state_dict(state_dict)
@@ -254,7 +255,7 @@ class _StepOfOthers:
         """Parameters are equal on all processes after every step."""
 
 
-def _listed(params: Any) -> list[Any]:
+def _listed(params: Iterable[Tensor]) -> list[object]:
     return [params] if isinstance(params, Tensor) else list(params)
 
 

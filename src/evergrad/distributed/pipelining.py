@@ -51,7 +51,7 @@ class PipelineStage:
 
     def __init__(
         self, submodule: Module, stage_index: int, num_stages: int, device: object = None,
-        input_args: Any = None, output_args: Any = None, group: Any = None,
+        input_args: object = None, output_args: object = None, group: object = None,
     ) -> None:  # fmt: skip
         self.submod = submodule
         self.stage_index = stage_index
@@ -107,7 +107,7 @@ class _Schedule:
 
     def __init__(
         self, stage: PipelineStage, n_microbatches: int, loss_fn: Callable[..., Any] | None = None,
-        scale_grads: bool = True, **options: Any,
+        scale_grads: bool = True, **options: object,
     ) -> None:  # fmt: skip
         self.stage = stage
         self.n_microbatches = n_microbatches
@@ -119,7 +119,9 @@ class _Schedule:
         """Forward ("F") and backward ("B") passes of this stage."""
         raise NotImplementedError
 
-    def step(self, *args: Any, target: Any = None, losses: list[Any] | None = None) -> Any:
+    def step(
+        self, *args: object, target: object = None, losses: list[Any] | None = None
+    ) -> Tensor | None:
         """One step: the first stage is given the inputs, the last the target; gradients accumulate.
         Gives the outputs on the last stage."""
         stage, count = self.stage, self.n_microbatches
@@ -138,7 +140,9 @@ class _Schedule:
         stage.finish()
         return evergrad.cat(outputs) if stage.is_last and outputs else None
 
-    def _forward(self, given: Any, wanted: Any, outputs: Any, losses: Any) -> tuple[Any, Any]:
+    def _forward(
+        self, given: Tensor | None, wanted: Tensor | None, outputs: list[Tensor], losses: Any
+    ) -> tuple[object, object]:
         stage = self.stage
         x = given if stage.is_first else stage.receive_input()
         y = stage.submod(x)
@@ -153,7 +157,7 @@ class _Schedule:
             losses.append(loss.detach())
         return x, loss * self.scale
 
-    def _backward(self, x: Any, y: Any) -> None:
+    def _backward(self, x: Any, y: Tensor) -> None:
         stage = self.stage
         if stage.is_last:
             y.backward()

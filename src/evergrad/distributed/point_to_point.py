@@ -20,7 +20,7 @@ _HEADER_BYTES = 128
 
 
 def send(
-    tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0,
+    tensor: Tensor, dst: int | None = None, group: object = None, tag: int = 0,
     group_dst: int | None = None,
 ) -> None:  # fmt: skip
     """Send a tensor to another process; returns when its memory may be written again.
@@ -44,7 +44,7 @@ def send(
 
 
 def recv(
-    tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0,
+    tensor: Tensor, src: int | None = None, group: object = None, tag: int = 0,
     group_src: int | None = None,
 ) -> int:  # fmt: skip
     """Receive a tensor from another process (any, if no source is given); gives its rank.
@@ -68,7 +68,7 @@ def recv(
 
 
 def isend(
-    tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0,
+    tensor: Tensor, dst: int | None = None, group: object = None, tag: int = 0,
     group_dst: int | None = None,
 ) -> Work:  # fmt: skip
     """Send in the background; the tensor must not be written before the handle is waited for.
@@ -107,7 +107,7 @@ def isend(
 
 
 def irecv(
-    tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0,
+    tensor: Tensor, src: int | None = None, group: object = None, tag: int = 0,
     group_src: int | None = None,
 ) -> Work:  # fmt: skip
     """Receive in the background.
@@ -159,7 +159,7 @@ def irecv(
 class _Polled:
     """A request that fills in a status."""
 
-    def __init__(self, request: Any, status: Any) -> None:
+    def __init__(self, request: Any, status: object) -> None:
         self.request = request
         self.status = status
 
@@ -171,7 +171,7 @@ def _nbytes(kind: str, count: int) -> int:
     """The size of a message of another dtype, to take it off the wire."""
     import evergrad  # start-up: only for a message that is refused
 
-    width = getattr(evergrad, kind.removeprefix("evergrad.")).itemsize
+    width = getattr(evergrad, kind.partition(".")[2]).itemsize
     return int(width) * count
 
 
@@ -216,8 +216,8 @@ class P2POp:
     """
 
     def __init__(
-        self, op: Callable[..., Work], tensor: Tensor, peer: int | None = None, group: Any = None,
-        tag: int = 0, group_peer: int | None = None,
+        self, op: Callable[..., Work], tensor: Tensor, peer: int | None = None,
+        group: object = None, tag: int = 0, group_peer: int | None = None,
     ) -> None:  # fmt: skip
         if op not in (isend, irecv):
             raise ValueError("op must be evergrad.distributed.isend or irecv")

@@ -140,7 +140,7 @@ class ProcessGroup:
         self.traffic[kind] = self.traffic.get(kind, 0) + nbytes
 
 
-def _run(steps: Steps) -> Any:
+def _run(steps: Steps) -> object:
     """The result of a generator that waits for nothing."""
     try:
         while True:
@@ -453,7 +453,7 @@ def new_group(
 def new_subgroups(
     group_size: int | None = None, group: object = None, timeout: object = None,
     backend: str | None = None, pg_options: object = None, group_desc: object = None,
-) -> tuple[Any, list[Any]]:  # fmt: skip
+) -> tuple[ProcessGroup, list[ProcessGroup]]:  # fmt: skip
     """Divide the world into groups of equal size, of neighbouring ranks; gives the group of this
     process, and all of them.
 

@@ -6,14 +6,17 @@ the same on every rank, so that the collectives match. After the last one has st
 waited for. After the first backward pass the buckets are rebuilt in the order in which gradients
 became complete.
 
+Gradients of rows of a table (``Embedding(sparse=True)``) have buckets of their own, whose rows are
+gathered after the others: what is sent follows the rows.
+
 In a traced function the same hooks emit the reductions as equations of the program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import evergrad
 from evergrad.core.node import GraphNode
@@ -33,9 +36,13 @@ from evergrad.distributed.collectives import all_reduce, broadcast
 from evergrad.distributed.objects import all_gather_object
 from evergrad.distributed.process_group import ProcessGroup, ReduceOp
 from evergrad.distributed.progress import DistributedError
+from evergrad.distributed.row_gradients import RowBucket, average_rows, traced_average_rows
 from evergrad.distributed.traced import OverlappedWorks, apply
 from evergrad.extension import provides
 from evergrad.ops.rows.collective import ALL_REDUCE
+
+if TYPE_CHECKING:
+    from evergrad.distributed.work import Future
 
 Hook = Callable[[Any, GradBucket], Any]
 
@@ -49,7 +56,9 @@ class Reducer:
     def __init__(
         self, names: Sequence[str], parameters: Sequence[Tensor], group: ProcessGroup, *,
         bucket_cap_mb: float | None, as_views: bool, find_unused: bool, static_graph: bool,
+        sparse: Collection[int] = (),
     ) -> None:  # fmt: skip
+        self.sparse: frozenset[int] = frozenset(sparse)  # parameters whose gradients are rows
         self.names: list[str] = list(names)
         self.parameters: list[Tensor] = list(parameters)
         self.group = group
@@ -66,7 +75,7 @@ class Reducer:
             False  # a forward pass has decided, and its backward pass is not complete
         )
         self.hook: Hook | None = None
-        self.hook_state: Any = None
+        self.hook_state: object = None
         # The divisor of sums: another one while ranks have run out of inputs.
         self.divisor: int = group.size()
         self.is_rebuilt: bool = False
@@ -89,8 +98,12 @@ class Reducer:
     # -- buckets ------------------------------------------------------------------------------
 
     def _build(self, order: list[int]) -> None:
-        numbers = assign_buckets(self.parameters, order, self.capacity, self.first)
+        dense = [n for n in order if n not in self.sparse]
+        numbers = assign_buckets(self.parameters, dense, self.capacity, self.first)
         self.buckets: list[Bucket] = [Bucket(i, n, self.parameters) for i, n in enumerate(numbers)]
+        self.last_dense: int = len(numbers) - 1
+        for number in sorted(self.sparse):
+            self.buckets.append(RowBucket(len(self.buckets), [number], self.parameters))
         self.place: dict[int, tuple[Bucket, int]] = {
             n: (b, k) for b in self.buckets for k, n in enumerate(b.numbers)
         }
@@ -210,6 +223,8 @@ class Reducer:
 
     def _fill(self, bucket: Bucket, k: int) -> None:
         """Copy a gradient into its bucket, unless it is there; zeros if there is none."""
+        if isinstance(bucket, RowBucket):
+            return
         parameter, part = bucket.parameters[k], bucket.parts[k]
         grad = parameter._grad
         with using(grad=False):
@@ -225,13 +240,15 @@ class Reducer:
     def _start(self, bucket: Bucket) -> None:
         if is_traced():
             self._emit(bucket)
+        elif isinstance(bucket, RowBucket):
+            return  # its rows are gathered after all dense buckets
         elif self.hook is not None:
-            given = GradBucket(bucket, bucket is self.buckets[-1])
+            given = GradBucket(bucket, bucket.index == self.last_dense)
             bucket.future = self.hook(self.hook_state, given)
         else:
             bucket.future = self._default(bucket)
 
-    def _default(self, bucket: Bucket) -> Any:
+    def _default(self, bucket: Bucket) -> Future:
         is_mean = self.divisor == self.group.size()
         op = ReduceOp.AVG if is_mean else ReduceOp.SUM
         work = all_reduce(bucket.flat, op, self.group, True, bucket.label(self.names))
@@ -241,14 +258,20 @@ class Reducer:
         return work.get_future().then(lambda future: [future.value()[0] / self.divisor])
 
     def _emit(self, bucket: Bucket) -> None:
-        """Emit the start of a bucket's reduction in a trace."""
+        """Emit the start of a bucket's reduction in a trace; rows are gathered at once."""
+        if isinstance(bucket, RowBucket):
+            (parameter,) = bucket.parameters
+            if parameter.grad is not None:
+                label = bucket.label(self.names)
+                parameter.grad = traced_average_rows(parameter, parameter.grad, self.group, label)
+            return
         with using(grad=False):
             grads = [p.grad if p.grad is not None else evergrad.zeros_like(p, requires_grad=False)
                      for p in bucket.parameters]  # fmt: skip
             flat = joined(grads)
             with self.traced_works:
                 if self.hook is not None:
-                    given = GradBucket(bucket, bucket is self.buckets[-1], flat)
+                    given = GradBucket(bucket, bucket.index == self.last_dense, flat)
                     future = self.hook(self.hook_state, given)
                 else:
                     label = bucket.label(self.names)
@@ -281,6 +304,14 @@ class Reducer:
         self._reset()
 
     def _deliver(self, bucket: Bucket, used: list[bool] | None) -> None:
+        if isinstance(bucket, RowBucket):
+            (parameter,), (number,) = bucket.parameters, bucket.numbers
+            found = average_rows(
+                parameter, parameter.grad, self.group, self.divisor, bucket.label(self.names)
+            )
+            if used is None or used[number]:
+                parameter.grad = found
+            return
         value = _flat(bucket.future.wait())
         with using(grad=False):
             if value is not bucket.flat:
@@ -318,14 +349,18 @@ class Reducer:
 
     def shadow(self) -> None:
         """Take part in the reductions of the others with gradients of zero."""
-        for bucket in self.buckets:
+        dense = self.buckets[: self.last_dense + 1]
+        for bucket in dense:
             with using(grad=False):
                 bucket.flat.zero_()
             self._start(bucket)
         self.unused_now = set(range(len(self.parameters)))
         self._used_anywhere()
-        for bucket in self.buckets:
+        for bucket in dense:
             bucket.future.wait()
+        for bucket in self.buckets[self.last_dense + 1 :]:
+            label = bucket.label(self.names)
+            average_rows(bucket.parameters[0], None, self.group, self.divisor, label)
         self.passes += 1
         self._reset()
 
@@ -396,7 +431,7 @@ def broadcast_coalesced(
     tensors: Sequence[Tensor], src: int, group: ProcessGroup, label: str
 ) -> None:
     """Give all ranks the tensors of one rank of the group, those of one dtype in one message."""
-    kinds: dict[Any, list[Tensor]] = {}
+    kinds: dict[object, list[Tensor]] = {}
     for tensor in tensors:
         kinds.setdefault(tensor.dtype, []).append(tensor)
     with using(grad=False):

@@ -16,6 +16,7 @@ from evergrad.core.inplace import assign
 from evergrad.core.op import Op
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
+from evergrad.core.thread_variable import thread_variable
 from evergrad.distributed.process_group import ProcessGroup
 from evergrad.distributed.work import Work
 from evergrad.errors import TraceError
@@ -32,7 +33,7 @@ from evergrad.ops.rows.collective import (
 )
 
 
-def apply(op: Op, x: Tensor, group: ProcessGroup, **attrs: Any) -> Tensor:
+def apply(op: Op, x: Tensor, group: ProcessGroup, **attrs: object) -> Tensor:
     """A row on this group."""
     name = group.name if group.size() > 1 else ""
     found: Tensor = bind(op, x, group=name, size=group.size(), **attrs)
@@ -59,7 +60,7 @@ class _StartedWork(Work):
         self._tensor = tensor
         self._started = started
 
-    def wait(self, timeout: Any = None) -> bool:
+    def wait(self, timeout: object = None) -> bool:
         if self._started is not None:
             started, self._started = self._started, None
             with using(grad=False):
@@ -93,7 +94,7 @@ class OverlappedWorks:
         self._works = []
 
 
-_overlapped: ContextVar[OverlappedWorks | None] = ContextVar("overlapped_works", default=None)
+_overlapped: ContextVar[OverlappedWorks | None] = thread_variable("overlapped_works", None)
 
 
 def all_reduce(

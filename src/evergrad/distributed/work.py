@@ -79,13 +79,13 @@ class Work:
 class Future:
     """A value that is set once, or computed by the first wait for it."""
 
-    __class_getitem__: Any = classmethod(GenericAlias)  # Future[Tensor], in annotations
+    __class_getitem__: object = classmethod(GenericAlias)  # Future[Tensor], in annotations
 
     def __init__(
         self, compute: Callable[[], object] | None = None, *, devices: object = None
     ) -> None:
         self._compute = compute
-        self._value: Any = None
+        self._value: object = None
         self._error: BaseException | None = None
         self._done = False
         self._callbacks: list[Callable[[Future], None]] = []
@@ -128,7 +128,7 @@ class Future:
     def then(self, function: Callable[[Future], object]) -> Future:
         """A future of what ``function`` makes of this one."""
 
-        def compute() -> Any:
+        def compute() -> object:
             self.wait()
             return function(self)
 

@@ -76,6 +76,7 @@ from evergrad.distributions.uniform import Uniform
 from evergrad.distributions.von_mises import VonMises
 from evergrad.distributions.weibull import Weibull
 from evergrad.distributions.wishart import Wishart
+from evergrad.keywords import suggest_keywords
 from evergrad.lazy import known_names
 
 __all__ = [
@@ -147,6 +148,8 @@ __all__ = [
     "register_kl",
     "transform_to",
 ]
+
+suggest_keywords(*(cls for cls in map(globals().get, __all__) if isinstance(cls, type)))
 
 if not TYPE_CHECKING:
     __getattr__ = known_names(__name__)

@@ -12,7 +12,7 @@ from evergrad.distributions.utils import sum_rightmost
 
 
 class Constraint:
-    """A region that values must lie in. Draws of ``event_dim`` dimensions are checked as one."""
+    """A region of valid values. Draws of ``event_dim`` dimensions are checked as one."""
 
     is_discrete: Any = False
     event_dim: Any = 0
@@ -25,7 +25,7 @@ class Constraint:
         return f"{self.__class__.__name__.removeprefix('_')}()"
 
 
-def is_dependent(constraint: Any) -> bool:
+def is_dependent(constraint: object) -> bool:
     """Whether a constraint depends on other parameters, so that it cannot be checked alone."""
     return isinstance(constraint, _Dependent)
 
@@ -34,7 +34,7 @@ class _Dependent(Constraint):
     """A constraint that other parameters decide."""
 
     def __init__(
-        self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented
+        self, *, is_discrete: object = NotImplemented, event_dim: object = NotImplemented
     ) -> None:
         self._is_discrete = is_discrete
         self._event_dim = event_dim
@@ -55,7 +55,7 @@ class _Dependent(Constraint):
         return value
 
     def __call__(
-        self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented
+        self, *, is_discrete: object = NotImplemented, event_dim: object = NotImplemented
     ) -> _Dependent:
         """The same with more known about it."""
         if is_discrete is NotImplemented:
@@ -69,23 +69,23 @@ class _Dependent(Constraint):
 
 
 class _DependentProperty(property, _Dependent):
-    """A property that gives a constraint; on the class it stands for a dependent one.
+    """A property that gives a constraint; on the class it is a dependent one.
 
     Used as a decorator, plain or with what is known: ``@dependent_property(event_dim=1)``.
     """
 
     def __init__(
         self,
-        fn: Callable[..., Any] | None = None,
+        fn: Callable[..., object] | None = None,
         *,
         is_discrete: Any = NotImplemented,
-        event_dim: Any = NotImplemented,
+        event_dim: object = NotImplemented,
     ) -> None:
         super().__init__(fn)
         self._is_discrete = is_discrete
         self._event_dim = event_dim
 
-    def __call__(self, fn: Callable[..., Any]) -> _DependentProperty:  # type: ignore[override]
+    def __call__(self, fn: Callable[..., object]) -> _DependentProperty:  # type: ignore[override]
         return _DependentProperty(fn, is_discrete=self._is_discrete, event_dim=self._event_dim)
 
 
@@ -160,19 +160,19 @@ class _Bounded(Constraint):
 
 
 class _AboveBound(_Bounded):
-    def __init__(self, lower_bound: Any) -> None:
+    def __init__(self, lower_bound: Tensor | float) -> None:
         self.lower_bound = lower_bound
         super().__init__()
 
 
 class _BelowBound(_Bounded):
-    def __init__(self, upper_bound: Any) -> None:
+    def __init__(self, upper_bound: Tensor | float) -> None:
         self.upper_bound = upper_bound
         super().__init__()
 
 
 class _BetweenBounds(_Bounded):
-    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+    def __init__(self, lower_bound: Tensor | float, upper_bound: Tensor | float) -> None:
         self.lower_bound = lower_bound
         self.upper_bound = upper_bound
         super().__init__()

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
@@ -31,7 +31,7 @@ class Chi2(Gamma):
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"df": constraints.positive}
 
-    def __init__(self, df: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, df: Tensor | float, validate_args: bool | None = None) -> None:
         super().__init__(0.5 * df, 0.5, validate_args=validate_args)
 
     @property

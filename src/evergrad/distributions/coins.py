@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from evergrad.core.shapes import Size
 from evergrad.core.tensor import Tensor
 from evergrad.distributions.distribution import Distribution
@@ -21,7 +19,7 @@ from evergrad.distributions.utils import (
 class CoinDistribution(Distribution):
     """Keeps whichever of ``probs`` and ``logits`` was given and computes the other when asked."""
 
-    def _set_parameter(self, probs: Any, logits: Any, *others: Any) -> tuple[Tensor, ...]:
+    def _set_parameter(self, probs: object, logits: object, *others: object) -> tuple[Tensor, ...]:
         """Keep the one that is given, broadcast with ``others``, which are returned."""
         check_one_given(probs, logits)
         if probs is not None:

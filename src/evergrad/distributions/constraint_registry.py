@@ -9,12 +9,24 @@ simpler and is meant for optimizing parameters. Both can be extended with ``regi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints, transforms
 from evergrad.distributions.constraints import Constraint
 from evergrad.distributions.transforms import Transform
+
+if TYPE_CHECKING:
+    from evergrad.distributions.basic_constraints import (
+        _GreaterThan,
+        _GreaterThanEq,
+        _HalfOpenInterval,
+        _IndependentConstraint,
+        _Interval,
+        _LessThan,
+    )
+    from evergrad.distributions.joined_constraints import _Cat, _Stack
+
 
 __all__ = ["ConstraintRegistry", "biject_to", "transform_to"]
 
@@ -87,7 +99,7 @@ def _to_real(constraint: object) -> Transform:
 @biject_to.register(constraints.nonnegative)
 @transform_to.register(constraints.positive)
 @transform_to.register(constraints.nonnegative)
-def _to_greater_than(constraint: Any) -> Transform:
+def _to_greater_than(constraint: _GreaterThan | _GreaterThanEq) -> Transform:
     return transforms.ComposeTransform(
         [transforms.ExpTransform(), transforms.AffineTransform(constraint.lower_bound, 1)]
     )
@@ -95,7 +107,7 @@ def _to_greater_than(constraint: Any) -> Transform:
 
 @biject_to.register(constraints.less_than)
 @transform_to.register(constraints.less_than)
-def _to_less_than(constraint: Any) -> Transform:
+def _to_less_than(constraint: _LessThan) -> Transform:
     return transforms.ComposeTransform(
         [transforms.ExpTransform(), transforms.AffineTransform(constraint.upper_bound, -1)]
     )
@@ -105,7 +117,7 @@ def _to_less_than(constraint: Any) -> Transform:
 @biject_to.register(constraints.half_open_interval)
 @transform_to.register(constraints.interval)
 @transform_to.register(constraints.half_open_interval)
-def _to_interval(constraint: Any) -> Transform:
+def _to_interval(constraint: _HalfOpenInterval | _Interval) -> Transform:
     low, high = constraint.lower_bound, constraint.upper_bound
     sigmoid = transforms.SigmoidTransform()
     if not (isinstance(low, Tensor) or isinstance(high, Tensor)) and (low, high) == (0, 1):
@@ -123,18 +135,18 @@ def _register_composites(registry: ConstraintRegistry) -> None:
     """Constraints made of others, whose transforms are made of those of the others."""
 
     @registry.register(constraints.independent)
-    def _to_independent(constraint: Any) -> Transform:
+    def _to_independent(constraint: _IndependentConstraint) -> Transform:
         return transforms.IndependentTransform(
             registry(constraint.base_constraint), constraint.reinterpreted_batch_ndims
         )
 
     @registry.register(constraints.cat)
-    def _to_cat(constraint: Any) -> Transform:
+    def _to_cat(constraint: _Cat) -> Transform:
         parts = [registry(part) for part in constraint.cseq]
         return transforms.CatTransform(parts, constraint.dim, constraint.lengths)
 
     @registry.register(constraints.stack)
-    def _to_stack(constraint: Any) -> Transform:
+    def _to_stack(constraint: _Stack) -> Transform:
         return transforms.StackTransform(
             [registry(part) for part in constraint.cseq], constraint.dim
         )

@@ -248,7 +248,7 @@ def expandable(cls: Class) -> Class:
     """Give a class its ``expand``.
 
     Every tensor and every distribution an instance holds has the batch shape in front, so that
-    what comes behind it tells how to expand them; everything else, and what the class names in
+    what follows it says how to expand them; everything else, and what the class names in
     ``_not_expanded``, is handed on as it is.
     """
 
@@ -275,5 +275,5 @@ def _expanded(value: object, shape: Size, rank: int) -> Any:
 
 
 def full_nan(like: Tensor) -> Tensor:
-    """What stands for a moment that does not exist."""
+    """The value of a moment that does not exist."""
     return evergrad.full_like(like, evergrad.nan)

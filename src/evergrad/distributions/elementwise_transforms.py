@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import evergrad
 from evergrad.core.tensor import Tensor
@@ -16,6 +16,9 @@ from evergrad.distributions.distribution import Distribution
 from evergrad.distributions.transform_base import Transform
 from evergrad.distributions.utils import LOG_2, broadcast_all, sum_rightmost
 from evergrad.nn.functional import softplus
+
+if TYPE_CHECKING:
+    pass
 
 
 class PlainTransform(Transform):
@@ -75,12 +78,12 @@ class PowerTransform(Transform):
     codomain = constraints.positive
     bijective = True
 
-    def __init__(self, exponent: Any, cache_size: int = 0) -> None:
+    def __init__(self, exponent: Tensor | float, cache_size: int = 0) -> None:
         super().__init__(cache_size=cache_size)
         (self.exponent,) = broadcast_all(exponent)
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> Tensor:
         return self.exponent.sign()
 
     def __eq__(self, other: object) -> bool:
@@ -95,13 +98,13 @@ class PowerTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return (self.exponent * y / x).abs().log()
 
-    def forward_shape(self, shape: Sequence[int]) -> Any:
+    def forward_shape(self, shape: Sequence[int]) -> Sequence[int]:
         return evergrad.broadcast_shapes(shape, self.exponent.shape)
 
     inverse_shape = forward_shape
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(one: Tensor | float, other: Tensor | float) -> bool:
     """Whether two parameters, numbers or tensors, are equal throughout."""
     same = one == other
     return bool(same.all()) if isinstance(same, Tensor) else bool(same)
@@ -126,7 +129,9 @@ class AffineTransform(Transform):
 
     bijective = True
 
-    def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0) -> None:
+    def __init__(
+        self, loc: Tensor | float, scale: Tensor | float, event_dim: int = 0, cache_size: int = 0
+    ) -> None:
         super().__init__(cache_size=cache_size)
         self.loc = loc
         self.scale = scale
@@ -152,7 +157,7 @@ class AffineTransform(Transform):
         return constraints.independent(constraints.real, self.event_dim)
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> Tensor | int:
         if isinstance(self.scale, Tensor):
             return self.scale.sign()
         return (self.scale > 0) - (self.scale < 0)
@@ -178,7 +183,7 @@ class AffineTransform(Transform):
         events = x.shape[: x.ndim - self.event_dim]
         return sum_rightmost(change, self.event_dim).expand(events)
 
-    def forward_shape(self, shape: Sequence[int]) -> Any:
+    def forward_shape(self, shape: Sequence[int]) -> Sequence[int]:
         parameters = (getattr(value, "shape", ()) for value in (self.loc, self.scale))
         return evergrad.broadcast_shapes(shape, *parameters)
 

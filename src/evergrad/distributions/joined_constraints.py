@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import evergrad
 from evergrad.core.tensor import Tensor
@@ -83,7 +82,7 @@ class _Cat(_Joined):
 
     def check(self, value: Tensor) -> Tensor:
         self._check_dim(value)
-        parts: Any = evergrad.split(value, self.lengths, self.dim)
+        parts: tuple[Tensor, ...] = evergrad.split(value, self.lengths, self.dim)
         held = [constraint.check(part) for constraint, part in zip(self.cseq, parts, strict=True)]
         return evergrad.cat(held, self.dim)
 

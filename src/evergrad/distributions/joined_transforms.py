@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import evergrad
 from evergrad.core.tensor import Tensor
@@ -22,10 +22,10 @@ class _JoinedTransform(Transform):
         if not all(isinstance(transform, Transform) for transform in tseq):
             raise AssertionError("All elements of tseq must be Transform instances")
         super().__init__(cache_size=cache_size)
-        self.transforms: list[Any] = [transform.with_cache(cache_size) for transform in tseq]
+        self.transforms: list[Transform] = [transform.with_cache(cache_size) for transform in tseq]
         self.dim = dim
 
-    def with_cache(self, cache_size: int = 1) -> Any:
+    def with_cache(self, cache_size: int = 1) -> Self:
         if self._cache_size == cache_size:
             return self
         made = super().with_cache(cache_size)

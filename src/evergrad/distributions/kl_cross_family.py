@@ -141,7 +141,7 @@ def _to_gumbel(p: Any, q: Gumbel) -> Tensor:
 
 @register_kl(Beta, ContinuousBernoulli)
 @register_kl(Uniform, ContinuousBernoulli)
-def _to_continuous_bernoulli(p: Any, q: ContinuousBernoulli) -> Tensor:
+def _to_continuous_bernoulli(p: Beta | Uniform, q: ContinuousBernoulli) -> Tensor:
     log_start = (-q.probs).log1p() + q._cont_bern_log_norm()
     result = -p.entropy() - p.mean * q.logits - log_start
     return _where((p.high > 1) | (p.low < 0), _inf, result) if isinstance(p, Uniform) else result
@@ -149,7 +149,7 @@ def _to_continuous_bernoulli(p: Any, q: ContinuousBernoulli) -> Tensor:
 
 @register_kl(Beta, Uniform)
 @register_kl(ContinuousBernoulli, Uniform)
-def _unit_interval_to_uniform(p: Any, q: Uniform) -> Tensor:
+def _unit_interval_to_uniform(p: Beta | ContinuousBernoulli, q: Uniform) -> Tensor:
     result = -p.entropy() + (q.high - q.low).log()
     if isinstance(p, ContinuousBernoulli):  # PyTorch wants the ends to lie outside
         return _where((q.high <= 1) | (q.low >= 0), _inf, result)

@@ -185,7 +185,7 @@ def _uniform(p: Uniform, q: Uniform) -> Tensor:
 # -- vectors ------------------------------------------------------------------------------------
 
 
-def _check_events(p: Any, q: Any, what: str) -> None:
+def _check_events(p: Any, q: MultivariateNormal | LowRankMultivariateNormal, what: str) -> None:
     if p.event_shape != q.event_shape:
         raise ValueError(
             f"KL-divergence between two {what} with different event shapes cannot be computed"

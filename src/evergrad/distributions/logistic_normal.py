@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
@@ -56,5 +56,5 @@ class LogisticNormal(TransformedDistribution):
         return self._normal.scale
 
     @property
-    def _normal(self) -> Any:
+    def _normal(self) -> Normal:
         return self.base_dist.base_dist  # type: ignore[attr-defined]

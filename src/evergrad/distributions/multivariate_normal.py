@@ -56,7 +56,7 @@ def the_one_given(**matrices: Tensor | None) -> tuple[str, Tensor]:
 
 
 def scale_factor(name: str, matrix: Tensor) -> Tensor:
-    """The lower factor of the covariance that a matrix of that name stands for."""
+    """The lower factor of the covariance that a matrix of that name defines."""
     if name == "scale_tril":
         return matrix
     if name == "covariance_matrix":
@@ -65,7 +65,7 @@ def scale_factor(name: str, matrix: Tensor) -> Tensor:
 
 
 class CovarianceForms(Distribution):
-    """A covariance in its three forms, each computed from the lower factor when it is asked for."""
+    """A covariance in its three forms, each computed lazily from the lower factor."""
 
     _not_expanded = ("_unbroadcasted_scale_tril",)
     _unbroadcasted_scale_tril: Tensor

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import evergrad
 from evergrad.core.state import using
@@ -46,9 +46,9 @@ class NegativeBinomial(CoinDistribution):
 
     def __init__(
         self,
-        total_count: Any,
-        probs: Any = None,
-        logits: Any = None,
+        total_count: Tensor | float,
+        probs: Tensor | float | None = None,
+        logits: Tensor | float | None = None,
         validate_args: bool | None = None,
     ) -> None:
         (count,) = self._set_parameter(probs, logits, total_count)

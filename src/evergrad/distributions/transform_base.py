@@ -9,11 +9,12 @@ import functools
 import operator
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import evergrad
 from evergrad.core.shapes import Size
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import StateDict
 from evergrad.distributions import constraints
 from evergrad.distributions.constraints import Constraint
 from evergrad.distributions.utils import lazy_property, sum_rightmost
@@ -43,7 +44,7 @@ class Transform:
         self._cached_x_y: tuple[Any, Any] = (None, None)
         super().__init__()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         return {**vars(self), "_inv": None}  # the reference is weak and cannot be copied
 
     @property
@@ -63,11 +64,11 @@ class Transform:
         return inverse
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> Tensor | int:
         """1 for an increasing, -1 for a decreasing map of single numbers."""
         raise NotImplementedError
 
-    def with_cache(self, cache_size: int = 1) -> Any:
+    def with_cache(self, cache_size: int = 1) -> Self:
         """The same transform, keeping its last ``cache_size`` pairs."""
         if self._cache_size == cache_size:
             return self
@@ -112,11 +113,11 @@ class Transform:
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}()"
 
-    def forward_shape(self, shape: Sequence[int]) -> Any:
+    def forward_shape(self, shape: Sequence[int]) -> Sequence[int]:
         """The shape of what a value of ``shape`` is mapped to."""
         return shape
 
-    def inverse_shape(self, shape: Sequence[int]) -> Any:
+    def inverse_shape(self, shape: Sequence[int]) -> Sequence[int]:
         """The shape of what is mapped to a value of ``shape``."""
         return shape
 
@@ -134,7 +135,7 @@ class _InverseTransform(Transform):
         super().__init__(cache_size=transform._cache_size)
         self._inv: Any = transform
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         return dict(vars(self))
 
     @constraints.dependent_property(is_discrete=False)
@@ -150,14 +151,14 @@ class _InverseTransform(Transform):
         return self._inv.bijective
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> Tensor | int:
         return self._inv.sign
 
     @property
     def inv(self) -> Transform:
         return self._inv
 
-    def with_cache(self, cache_size: int = 1) -> Any:
+    def with_cache(self, cache_size: int = 1) -> Self:
         return self._inv.with_cache(cache_size).inv
 
     def __eq__(self, other: object) -> bool:
@@ -172,10 +173,10 @@ class _InverseTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return -self._inv.log_abs_det_jacobian(y, x)
 
-    def forward_shape(self, shape: Sequence[int]) -> Any:
+    def forward_shape(self, shape: Sequence[int]) -> Sequence[int]:
         return self._inv.inverse_shape(shape)
 
-    def inverse_shape(self, shape: Sequence[int]) -> Any:
+    def inverse_shape(self, shape: Sequence[int]) -> Sequence[int]:
         return self._inv.forward_shape(shape)
 
 
@@ -227,7 +228,7 @@ class ComposeTransform(Transform):
         return all(part.bijective for part in self.parts)
 
     @lazy_property
-    def sign(self) -> Any:
+    def sign(self) -> int:
         return functools.reduce(operator.mul, (part.sign for part in self.parts), 1)
 
     @property
@@ -239,7 +240,7 @@ class ComposeTransform(Transform):
             inverse._inv = weakref.ref(self)
         return inverse
 
-    def with_cache(self, cache_size: int = 1) -> Any:
+    def with_cache(self, cache_size: int = 1) -> ComposeTransform:
         if self._cache_size == cache_size:
             return self
         return ComposeTransform(self.parts, cache_size=cache_size)
@@ -263,12 +264,12 @@ class ComposeTransform(Transform):
             depth += part.codomain.event_dim - part.domain.event_dim
         return functools.reduce(operator.add, terms)
 
-    def forward_shape(self, shape: Sequence[int]) -> Any:
+    def forward_shape(self, shape: Sequence[int]) -> Sequence[int]:
         for part in self.parts:
             shape = part.forward_shape(shape)
         return shape
 
-    def inverse_shape(self, shape: Sequence[int]) -> Any:
+    def inverse_shape(self, shape: Sequence[int]) -> Sequence[int]:
         for part in reversed(self.parts):
             shape = part.inverse_shape(shape)
         return shape
@@ -305,10 +306,10 @@ class IndependentTransform(Transform):
         self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0
     ) -> None:
         super().__init__(cache_size=cache_size)
-        self.base_transform: Any = base_transform.with_cache(cache_size)
+        self.base_transform: Transform = base_transform.with_cache(cache_size)
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
 
-    def with_cache(self, cache_size: int = 1) -> Any:
+    def with_cache(self, cache_size: int = 1) -> IndependentTransform:
         if self._cache_size == cache_size:
             return self
         return IndependentTransform(
@@ -330,7 +331,7 @@ class IndependentTransform(Transform):
         return self.base_transform.bijective
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> Tensor | int:
         return self.base_transform.sign
 
     def _call(self, x: Tensor) -> Tensor:
@@ -350,10 +351,10 @@ class IndependentTransform(Transform):
             f"{self.__class__.__name__}({self.base_transform!r}, {self.reinterpreted_batch_ndims})"
         )
 
-    def forward_shape(self, shape: Sequence[int]) -> Any:
+    def forward_shape(self, shape: Sequence[int]) -> Sequence[int]:
         return self.base_transform.forward_shape(shape)
 
-    def inverse_shape(self, shape: Sequence[int]) -> Any:
+    def inverse_shape(self, shape: Sequence[int]) -> Sequence[int]:
         return self.base_transform.inverse_shape(shape)
 
 
@@ -400,14 +401,14 @@ class ReshapeTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return x.new_zeros(x.shape[: x.ndim - len(self.in_shape)])
 
-    def forward_shape(self, shape: Sequence[int]) -> Any:
+    def forward_shape(self, shape: Sequence[int]) -> Sequence[int]:
         return _with_end(shape, self.in_shape, self.out_shape)
 
-    def inverse_shape(self, shape: Sequence[int]) -> Any:
+    def inverse_shape(self, shape: Sequence[int]) -> Sequence[int]:
         return _with_end(shape, self.out_shape, self.in_shape)
 
 
-def _with_end(shape: Sequence[int], old: Size, new: Size) -> Any:
+def _with_end(shape: Sequence[int], old: Size, new: Size) -> Sequence[int]:
     check_rank(shape, len(old))
     cut = len(shape) - len(old)
     if tuple(shape[cut:]) != tuple(old):

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
@@ -15,6 +15,9 @@ from evergrad.distributions.distribution import Distribution, expandable
 from evergrad.distributions.independent import Independent
 from evergrad.distributions.transforms import ComposeTransform, Transform
 from evergrad.distributions.utils import sum_rightmost
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["TransformedDistribution"]
 
@@ -91,7 +94,7 @@ class TransformedDistribution(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         depth = len(self.event_shape)
-        change: Any = 0.0
+        change: Tensor | float = 0.0
         y = value
         for transform in reversed(self.transforms):
             x = transform.inv(y)
@@ -112,7 +115,7 @@ class TransformedDistribution(Distribution):
 
     def _mirrored(self, probability: Tensor) -> Tensor:
         """Seen from the other end if the transforms turn the order of numbers around."""
-        sign = 1
+        sign: Tensor | int = 1
         for transform in self.transforms:
             sign = sign * transform.sign
         if isinstance(sign, int) and sign == 1:
@@ -130,7 +133,7 @@ def _as_list(transforms: object) -> list[Transform]:
     return transforms
 
 
-def _fitted(base: Distribution, transform: Transform, forward_shape: Any) -> Distribution:
+def _fitted(base: Distribution, transform: Transform, forward_shape: Sequence[int]) -> Distribution:
     """The base for as large a batch, and as deep events, as the transforms ask for."""
     shape = transform.inverse_shape(forward_shape)
     if base.batch_shape + base.event_shape != shape:

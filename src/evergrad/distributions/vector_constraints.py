@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions.basic_constraints import Constraint
@@ -37,7 +35,7 @@ class _Multinomial(Constraint):
     is_discrete = True
     event_dim = 1
 
-    def __init__(self, upper_bound: Any) -> None:
+    def __init__(self, upper_bound: Tensor | float) -> None:
         self.upper_bound = upper_bound
 
     def check(self, value: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import evergrad
 from evergrad.core.tensor import Tensor
@@ -15,6 +15,9 @@ from evergrad.distributions.elementwise_transforms import PlainTransform, clippe
 from evergrad.distributions.transform_base import Transform, check_rank
 from evergrad.distributions.utils import LOG_2, tril_matrix_to_vec, vec_to_tril_matrix
 from evergrad.nn.functional import logsigmoid, pad, softplus
+
+if TYPE_CHECKING:
+    pass
 
 
 class SoftmaxTransform(PlainTransform):
@@ -38,7 +41,7 @@ class SoftmaxTransform(PlainTransform):
     def _inverse(self, y: Tensor) -> Tensor:
         return y.log()
 
-    def forward_shape(self, shape: Sequence[int]) -> Any:
+    def forward_shape(self, shape: Sequence[int]) -> Sequence[int]:
         check_rank(shape, 1)
         return shape
 
@@ -78,11 +81,11 @@ class StickBreakingTransform(PlainTransform):
         x = x - _log_shares_left(x)
         return (-x + logsigmoid(x) + y[..., :-1].log()).sum(-1)
 
-    def forward_shape(self, shape: Sequence[int]) -> Any:
+    def forward_shape(self, shape: Sequence[int]) -> Sequence[int]:
         check_rank(shape, 1)
         return (*shape[:-1], shape[-1] + 1)
 
-    def inverse_shape(self, shape: Sequence[int]) -> Any:
+    def inverse_shape(self, shape: Sequence[int]) -> Sequence[int]:
         check_rank(shape, 1)
         return (*shape[:-1], shape[-1] - 1)
 
@@ -109,7 +112,7 @@ class LowerCholeskyTransform(PlainTransform):
             [2., 0.]]))
     """
 
-    domain: Any = constraints.independent(constraints.real, 2)
+    domain: constraints.Constraint = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
 
     def _call(self, x: Tensor) -> Tensor:
@@ -131,7 +134,7 @@ class PositiveDefiniteTransform(PlainTransform):
             [2., 5.]])
     """
 
-    domain: Any = constraints.independent(constraints.real, 2)
+    domain: constraints.Constraint = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite
 
     def _call(self, x: Tensor) -> Tensor:
@@ -180,7 +183,7 @@ class CorrCholeskyTransform(Transform):
         by_tanh = -2 * (x + softplus(-2 * x) - LOG_2).sum(-1)
         return by_sticks + by_tanh
 
-    def forward_shape(self, shape: Sequence[int]) -> Any:
+    def forward_shape(self, shape: Sequence[int]) -> Sequence[int]:
         check_rank(shape, 1)
         length = shape[-1]
         size = round((1 + math.sqrt(1 + 8 * length)) / 2)
@@ -188,7 +191,7 @@ class CorrCholeskyTransform(Transform):
             raise ValueError("Input is not a flattened lower-diagonal number")
         return (*shape[:-1], size, size)
 
-    def inverse_shape(self, shape: Sequence[int]) -> Any:
+    def inverse_shape(self, shape: Sequence[int]) -> Sequence[int]:
         check_rank(shape, 2)
         if shape[-2] != shape[-1]:
             raise ValueError("Input is not square")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import evergrad
 from evergrad.core.shapes import Size
@@ -45,7 +45,9 @@ class VonMises(Distribution):
     support: Constraint = constraints.real
     has_rsample = False
 
-    def __init__(self, loc: Any, concentration: Any, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, loc: Tensor | float, concentration: Tensor | float, validate_args: bool | None = None
+    ) -> None:
         self.loc, self.concentration = broadcast_all(loc, concentration)
         super().__init__(self.loc.shape, validate_args=validate_args)
 

@@ -1,4 +1,4 @@
-"""Function transforms: gradients, directional derivatives, Jacobians, batching.
+"""Function transforms: gradients, directional derivatives, Jacobians, batching, control flow.
 
 Each takes a function and gives a function; they nest in any order with each other and with
 ``backward``, hooks, custom functions and ``checkpoint``.
@@ -7,6 +7,7 @@ Each takes a function and gives a function; they nest in any order with each oth
 from typing import TYPE_CHECKING
 
 from evergrad.core.vmap import vmap
+from evergrad.func.control_flow import associative_scan, cond, map, scan, while_loop
 from evergrad.func.derivatives import (
     grad,
     grad_and_value,
@@ -27,6 +28,8 @@ from evergrad.func.modules import (
 from evergrad.lazy import known_names
 
 __all__ = [
+    "associative_scan",
+    "cond",
     "functional_call",
     "functionalize",
     "grad",
@@ -36,11 +39,14 @@ __all__ = [
     "jacrev",
     "jvp",
     "linearize",
+    "map",
     "replace_all_batch_norm_modules_",
+    "scan",
     "stack_module_state",
     "value_and_grad",
     "vjp",
     "vmap",
+    "while_loop",
 ]
 
 if not TYPE_CHECKING:

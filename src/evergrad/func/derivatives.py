@@ -26,7 +26,7 @@ from evergrad.core.vmap import vmap
 from evergrad.extension import provides
 from evergrad.ops.rows.creation.constants import eye, ones_like, zeros_like
 from evergrad.ops.rows.movement.slices import slice_dim
-from evergrad.ops.rows.movement.views import movedim, reshape, view_as_is
+from evergrad.ops.rows.movement.views import clone, movedim, reshape, view_as_is
 
 ArgNums = int | tuple[int, ...]
 
@@ -76,7 +76,7 @@ class _Recorded:
     """A call of a function whose chosen arguments are watched."""
 
     def __init__(
-        self, func: Callable[..., Any], argnums: ArgNums, has_aux: bool, args: Any, kwargs: Any
+        self, func: Callable[..., object], argnums: ArgNums, has_aux: bool, args: Any, kwargs: Any
     ) -> None:
         self.outer = STATE.get().grad
         chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
@@ -105,7 +105,7 @@ class _Recorded:
         self.inputs, self.in_spec = tree_flatten(tuple(self.trees))
         self.create_graph = self.outer and _reaches_beyond(self.outputs, self.inputs)
 
-    def released(self, value: object) -> Any:
+    def released(self, value: object) -> object:
         """Results without the private part of the graph, unless the outside depends on it."""
         if self.create_graph:
             return value
@@ -121,7 +121,7 @@ class _Recorded:
 
     def pull(
         self, cotangents: list[object], *, keep: bool, create_graph: bool | None = None
-    ) -> Any:
+    ) -> object:
         pairs = [
             (out, cot)
             for out, cot in zip(self.outputs, cotangents, strict=True)
@@ -158,7 +158,7 @@ def value_and_grad(
     (tensor(8.), tensor(12.))
     """
 
-    def wrapper(*args: object, **kwargs: object) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> object:
         grads, value = grad_and_value(func, argnums, has_aux)(*args, **kwargs)
         return value, grads
 
@@ -179,7 +179,7 @@ def grad_and_value(
     (tensor(12.), tensor(8.))
     """
 
-    def wrapper(*args: object, **kwargs: object) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> object:
         call = _Recorded(func, argnums, has_aux, args, kwargs)
         if len(call.outputs) != 1 or call.outputs[0]._type.numel != 1 or call.outputs[0].ndim:
             shape = [list(o._type.shape) for o in call.outputs]
@@ -212,7 +212,7 @@ def grad(
     tensor(12.)
     """
 
-    def wrapper(*args: object, **kwargs: object) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> object:
         grads, value = grad_and_value(func, argnums, has_aux)(*args, **kwargs)
         return (grads, value[1]) if has_aux else grads
 
@@ -237,7 +237,7 @@ def vjp(func: Callable[..., object], *primals: object, has_aux: bool = False) ->
 
     def vjp_fn(
         *cotangents: object, retain_graph: bool = True, create_graph: bool | None = None
-    ) -> Any:
+    ) -> object:
         given = cotangents[0] if len(cotangents) == 1 else cotangents
         leaves, spec = tree_flatten(given)
         if spec != call.out_spec and len(leaves) != len(call.outputs):
@@ -280,12 +280,15 @@ def jvp(
         if not isinstance(p, Tensor) or not isinstance(d, Tensor) or p._type.shape != d._type.shape:
             raise RuntimeError("jvp: each tangent must be a tensor of its primal's shape")
 
-    def on_leaves(*leaves: Tensor) -> Any:
+    def on_leaves(*leaves: Tensor) -> object:
         return func(*tree_unflatten(leaves, spec))
 
     traced = trace(on_leaves, [p._type for p in points])
     traced.refuse_lost_history(points)
     outs, moved = jvp_graph(traced.graph, points, directions)
+    for i in traced.repeated:
+        tangent = moved[i]
+        outs[i], moved[i] = clone(outs[i]), None if tangent is None else clone(tangent)
     for number, value in traced.writes(outs):
         assign(points[number], value)
     filled = [
@@ -319,7 +322,7 @@ def linearize(func: Callable[..., object], *primals: object) -> tuple[Any, Calla
     """
     points, spec = tree_flatten(tuple(primals))
 
-    def on_leaves(*leaves: Tensor) -> Any:
+    def on_leaves(*leaves: Tensor) -> object:
         return func(*tree_unflatten(leaves, spec))
 
     traced = trace(on_leaves, [p._type for p in points])
@@ -332,7 +335,7 @@ def linearize(func: Callable[..., object], *primals: object) -> tuple[Any, Calla
         directions = [zeros_like(o) if t is None else t for o, t in zip(outs, moved, strict=True)]
         graph = tracer.finish(directions).without_dead_code()
 
-    def jvp_fn(*tangents: object) -> Any:
+    def jvp_fn(*tangents: object) -> object:
         leaves, given = tree_flatten(tuple(tangents))
         if given != spec:
             raise RuntimeError("linearize: tangents must have the form of the primals")
@@ -384,10 +387,10 @@ def jacrev(
             [0., 4.]])
     """
 
-    def wrapper(*args: object, **kwargs: object) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> object:
         call = _Recorded(func, argnums, has_aux, args, kwargs)
 
-        def pull(*cotangents: Tensor) -> Any:
+        def pull(*cotangents: Tensor) -> object:
             return tuple(tree_flatten(call.pull(list(cotangents), keep=True))[0])
 
         stacked = vmap(pull, chunk_size=chunk_size)(*_basis(call.outputs))
@@ -420,12 +423,12 @@ def jacfwd(
             [0., 4.]])
     """
 
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> object:
         chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         points, in_spec = tree_flatten(tuple(args[n] for n in chosen))
         aux: list[Any] = []
 
-        def on_points(*leaves: Tensor) -> Any:
+        def on_points(*leaves: Tensor) -> object:
             given = list(args)
             for number, tree in zip(chosen, tree_unflatten(leaves, in_spec), strict=True):
                 given[number] = tree
@@ -435,12 +438,12 @@ def jacfwd(
                 aux[:] = [extra]
             return result
 
-        def push(*tangents: Tensor) -> Any:
+        def push(*tangents: Tensor) -> object:
             return jvp(on_points, tuple(points), tangents)[1]
 
         stacked = vmap(push, randomness=randomness)(*_basis(points))
 
-        def arrange(part: Tensor) -> Any:
+        def arrange(part: Tensor) -> object:
             rank = part.ndim - 1
             blocks = [
                 movedim(b, tuple(range(b.ndim - rank, b.ndim)), tuple(range(rank))) if rank else b

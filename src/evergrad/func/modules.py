@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import Kwargs
 from evergrad.ops.rows.movement.joining import stack
 
 
@@ -17,7 +18,7 @@ def _owner(module: object, name: str) -> tuple[Any, str]:
     return module, last
 
 
-def _exchange(module: object, name: str, tensor: object) -> Any:
+def _exchange(module: object, name: str, tensor: object) -> object:
     """Put a tensor in the place of a parameter or buffer; gives what was there."""
     owner, last = _owner(module, name)
     for table in (owner._parameters, owner._buffers):
@@ -47,7 +48,7 @@ def functionalize(func: Callable[..., object], *, remove: str = "mutations") -> 
         )
 
     @functools.wraps(func)
-    def wrapped(*args: object, **kwargs: object) -> Any:
+    def wrapped(*args: object, **kwargs: object) -> object:
         return func(*args, **kwargs)
 
     return wrapped
@@ -73,8 +74,8 @@ def replace_all_batch_norm_modules_(root: Any) -> Any:
 def functional_call(
     module: Any,
     parameter_and_buffer_dicts: Any,
-    args: Any = None,
-    kwargs: dict[str, Any] | None = None,
+    args: object = None,
+    kwargs: Kwargs | None = None,
     *,
     tie_weights: bool = True,
     strict: bool = False,
@@ -143,7 +144,7 @@ def stack_module_state(models: Sequence[object]) -> tuple[dict[str, Any], dict[s
     if len({type(m) for m in models}) > 1:
         raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
 
-    def stacked(kind: str) -> dict[str, Any]:
+    def stacked(kind: str) -> dict[str, Tensor]:
         tables = [dict(getattr(m, kind)()) for m in models]
         found = {}
         for name, first in tables[0].items():

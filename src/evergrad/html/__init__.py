@@ -166,10 +166,10 @@ class Drawing(NamedTuple):
         )
 
     def grid(self, top: int, text: Callable[[int], str], ends: tuple[str, str]) -> list[str]:
-        """Lines at the quarters of the value ``top`` with their texts, and both ends' labels."""
+        """Lines up to the value ``top`` with their texts, a power of two apart, and the labels of
+        both ends."""
         lines = []
-        for quarter in range(5):
-            value = top * quarter // 4
+        for value in range(0, top + 1, _step(top)):
             y = self.y(value)
             lines.append(
                 f'<line class="grid" x1="{self.left}" x2="{self.width}" y1="{y:.1f}" y2="{y:.1f}"/>'
@@ -182,6 +182,11 @@ class Drawing(NamedTuple):
             f'<text x="{self.left}" y="{self.height - 6}">{first}</text>',
             f'<text x="{self.width}" y="{self.height - 6}" text-anchor="end">{last}</text>',
         ]
+
+
+def _step(top: int) -> int:
+    """The power of two between four and eight of which lie below a value: bytes read well so."""
+    return 1 << max(top.bit_length() - 3, 0)
 
 
 def rectangle(

@@ -168,5 +168,6 @@ def readable(value: float, unit: str = "") -> str:
     if value and (abs(value) < 1e-3 or abs(value) >= 1e7):
         text = f"{value:.2e}"
     else:
-        text = f"{value:,.0f}" if value == round(value) else f"{value:,.4g}"
+        is_whole = value == round(value) or abs(value) >= 1e3
+        text = f"{value:,.0f}" if is_whole else f"{value:,.4g}"
     return f"{text} {unit}".rstrip()

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.dtypes import bfloat16
-
-Array = np.ndarray[Any, Any]
+from evergrad.core.types import Array
 
 CPU_DEVICE = (1, 0)
 _UNSIGNED, _BFLOAT = 1, 4
@@ -27,7 +26,7 @@ class _ElementType(ctypes.Structure):
     _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
 
 
-def _name_of(capsule: object) -> Any:
+def _name_of(capsule: object) -> object:
     name_of = ctypes.pythonapi.PyCapsule_GetName
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
     return name_of(capsule)
@@ -82,7 +81,7 @@ class _Offer:
         return self.device
 
 
-def import_array(source: Any) -> Array:
+def import_array(source: Array) -> Array:
     """An array that shares the memory of a DLPack object or capsule."""
     device = CPU_DEVICE
     capsule = source

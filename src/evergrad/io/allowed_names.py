@@ -24,26 +24,39 @@ import evergrad.nn.functional
 from evergrad.core.device import Device
 from evergrad.core.shapes import Size
 from evergrad.core.tensor import Tensor
+from evergrad.core.thread_variable import thread_variable
 from evergrad.io import objects
+from evergrad.io.nested_parts import (
+    Ignored,
+    ragged_batch,
+    ragged_tensor,
+    rebuild_jagged,
+    strided,
+    strided_of_torch,
+)
 from evergrad.io.objects import SparseMaker
 from evergrad.io.storages import ELEMENT_TYPES, KIND_OF, UNTYPED
+from evergrad.nested.jagged import NestedTensor
 from evergrad.nn.hooks import HookTables
 from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter
 
 if TYPE_CHECKING:
+    from types import FunctionType
+
+    from evergrad.core.tensor import TensorMeta
     from evergrad.core.types import DeviceLike
 
 
 class Named(NamedTuple):
-    """What a name stands for, and what happens when a file calls it or sets the state of one.
+    """What a name refers to, and what happens when a file calls it or sets the state of one.
 
     Arguments and state are checked by the functions, except for what is ``trusted``: the user
     answers for it.
     """
 
     value: Any
-    make: Callable[..., Any] | None = None
+    make: Callable[..., object] | None = None
     set_state: Callable[[Any, Any], None] | None = None
     trusted: bool = False
 
@@ -60,6 +73,10 @@ _OF_TORCH: dict[str, Named] = {
     "_utils._rebuild_parameter": _called(objects.parameter),
     "_utils._rebuild_parameter_with_state": _called(objects.parameter_with_state),
     "_utils._rebuild_sparse_tensor": Named(SparseMaker.make),
+    "_utils._rebuild_nested_tensor": _called(strided_of_torch),
+    "nested._internal.nested_tensor._rebuild_njt": Named(rebuild_jagged),
+    "nested._internal.nested_tensor.NestedTensor": Named(NestedTensor),
+    "_dynamo.decorators._DimRange": Named(Ignored, Ignored, Ignored.set_state),
     "_tensor._rebuild_from_type_v2": _called(objects.from_type),
     "serialization._get_layout": _called(objects.layout_named),
     "nn.parameter.Parameter": Named(Parameter, objects.parameter),
@@ -83,15 +100,20 @@ WEIGHTS: dict[str, Named] = {
     "builtins.set": Named(set, objects.make_set),
     "builtins.bytearray": Named(bytearray, objects.make_bytearray),
     "builtins.complex": Named(complex, objects.make_complex),
+    "evergrad.nested.strided._rebuilt": _called(strided),
+    "evergrad.ragged.value.Tensor": _called(ragged_tensor),
+    "evergrad.ragged.batch.Batch": _called(ragged_batch),
     **{f"torch.{name}": named for name, named in _OF_TORCH.items()},
     **{f"evergrad.{name}": named for name, named in _OF_TORCH.items()},
 }
 
 
-def _lazy_maker(cls: Any) -> Callable[..., Any]:
+def _lazy_maker(cls: TensorMeta) -> Callable[..., object]:
     """Makes parameters that have no elements yet."""
 
-    def make(requires_grad: Any = True, device: DeviceLike = None, dtype: object = None) -> Any:
+    def make(
+        requires_grad: object = True, device: DeviceLike = None, dtype: object = None
+    ) -> object:
         return cls(requires_grad=requires_grad is True, dtype=dtype)
 
     return make
@@ -183,7 +205,7 @@ def _own_class(path: str) -> type | None:
 
     module, _, name = path.rpartition(".")
     if module.startswith("torch.nn.modules."):
-        home: Any = evergrad.nn
+        home: object = evergrad.nn
     elif module.startswith(("evergrad.nn.", "evergrad.optim.")):
         home = sys.modules.get(module)
     else:
@@ -193,7 +215,7 @@ def _own_class(path: str) -> type | None:
     return found if is_own else None
 
 
-def _own_function(path: str) -> Callable[..., Any] | None:
+def _own_function(path: str) -> FunctionType | None:
     module, _, name = path.rpartition(".")
     found = vars(evergrad.nn.functional).get(name)
     if not isinstance(found, types.FunctionType):
@@ -204,7 +226,7 @@ def _own_function(path: str) -> Callable[..., Any] | None:
 Grant = Callable[..., Any] | tuple[Callable[..., Any], str]
 
 _for_all: list[Grant] = []
-_here: ContextVar[tuple[Grant, ...]] = ContextVar("safe_globals", default=())
+_here: ContextVar[tuple[Grant, ...]] = thread_variable("safe_globals", ())
 
 
 def _path_of(grant: Grant) -> str:
@@ -264,10 +286,10 @@ class safe_globals:  # noqa: N801 - PyTorch's spelling
     def __enter__(self) -> None:
         self._tokens.append(_here.set((*_here.get(), *self.safe_globals)))
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         _here.reset(self._tokens.pop())
 
 
-def granted() -> dict[str, Any]:
+def granted() -> dict[str, object]:
     """What is granted at the moment, by the paths files use."""
     return {_path_of(g): g[0] if isinstance(g, tuple) else g for g in get_safe_globals()}

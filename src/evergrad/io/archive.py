@@ -24,7 +24,7 @@ from evergrad.errors import FileFormatError
 _NEEDED = ("read", "seek", "tell")
 
 
-def is_path(f: Any) -> bool:
+def is_path(f: object) -> bool:
     return isinstance(f, (str, os.PathLike))
 
 
@@ -134,7 +134,7 @@ _ENCRYPTED = 1
 
 
 class Entry(NamedTuple):
-    """One record of the archive, as the central directory tells of it."""
+    """One record of the archive, as listed in the central directory."""
 
     name: str
     crc: int

@@ -88,10 +88,10 @@ class _LegacyLoad:
         self._fill(self._next(_nothing))
         return result
 
-    def _next(self, fetch: Callable[[Any], Any]) -> Any:
+    def _next(self, fetch: Callable[[object], object]) -> object:
         return self._read_pickle(Stream(self._source.file, self._source.left()), fetch)
 
-    def _fetch(self, identity: Any) -> Any:
+    def _fetch(self, identity: object) -> object:
         if type(identity) is tuple and len(identity) == 4 and type(identity[0]) is str:
             return identity[1]  # ("module", class, file, source): the class is what matters
         kind, key, location, numel, view = storage_identity(identity, 6)
@@ -107,7 +107,7 @@ class _LegacyLoad:
         part = Part(found, kind.element, whole)
         return part if view is None else _view(part, view)
 
-    def _fill(self, keys: Any) -> None:
+    def _fill(self, keys: object) -> None:
         """Read the bytes of all storages, which stand in the order of the keys."""
         if type(keys) is not list or any(type(key) is not str for key in keys):
             raise FileFormatError("the list of storages is broken: the file is corrupted.")
@@ -126,11 +126,11 @@ class _LegacyLoad:
             offset += storage.raw.nbytes
 
 
-def _nothing(identity: Any) -> Any:
+def _nothing(identity: object) -> object:
     raise FileFormatError("the pickle refers to storages before there are any.")
 
 
-def _view(whole: Part, view: Any) -> Part:
+def _view(whole: Part, view: object) -> Part:
     """A part of a storage, as PyTorch had it before 0.4."""
     if type(view) is not tuple or len(view) != 3 or not all(map(is_count, view[1:])):
         raise FileFormatError("a part of a storage has no place: the file is corrupted.")

@@ -15,7 +15,7 @@ import sys
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from evergrad.io import objects
 from evergrad.io.allowed_names import HARMLESS, WEIGHTS, Named, full_path, granted, own, trusted
 from evergrad.io.archive import LOCAL_SIGNATURE, Archive, Source, is_path, opened
 from evergrad.io.legacy import read_legacy
+from evergrad.io.nested_parts import NestedMaker, rebuild_jagged
 from evergrad.io.objects import SparseMaker
 from evergrad.io.storages import (
     FileStorage,
@@ -36,6 +37,9 @@ from evergrad.io.storages import (
     storage_identity,
 )
 from evergrad.io.unpickler import Interpreter, Stream
+
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Tensor
 
 # Not even a grant opens these.
 _BLOCKED_MODULES = ("sys", "os", "posix", "nt")
@@ -88,7 +92,7 @@ class Assembler:
         return named.value
 
     def _on_request(self, path: str) -> Named | None:
-        """What a name stands for if it is granted, or if more than weights is asked for."""
+        """What a name refers to if it is granted, or if more than weights is requested."""
         is_granted = path in self._granted
         if path in HARMLESS and (is_granted or not self._weights_only):
             return HARMLESS[path]
@@ -106,7 +110,7 @@ class Assembler:
             )
         return self._made(named, args)
 
-    def new(self, cls: Any, args: Any, kwargs: Any) -> Any:
+    def new(self, cls: Any, args: object, kwargs: object) -> Any:
         named = self._named.get(id(cls))
         is_callable = named is not None and named.make is not None and isinstance(cls, type)
         if named is None or not is_callable or type(args) is not tuple or type(kwargs) is not dict:
@@ -121,7 +125,7 @@ class Assembler:
             )
         return self._made(named, args)
 
-    def _made(self, named: Named, args: tuple[object, ...]) -> Any:
+    def _made(self, named: Named, args: tuple[object, ...]) -> object:
         assert named.make is not None
         self._charge(*args)
         if named.trusted:
@@ -273,9 +277,14 @@ class Options:
         self.weights_only = weights_only
         self.encoding = encoding
         self.sparse: SparseMaker = SparseMaker(file_size)
+        self.nested: NestedMaker = NestedMaker()
         makers = {
             "device": Named(Device, device_maker(self.restore)),
             "_utils._rebuild_sparse_tensor": Named(SparseMaker.make, self.sparse.make),
+            "_tensor._rebuild_from_type_v2": Named(objects.from_type, self.nested.from_type),
+            "nested._internal.nested_tensor._rebuild_njt": Named(
+                rebuild_jagged, self.nested.jagged
+            ),
         }
         self._extra = {f"torch.{name}": named for name, named in makers.items()}
         self._extra |= {f"evergrad.{name}": named for name, named in makers.items()}
@@ -290,7 +299,7 @@ class Options:
 
 def load(
     f: Any,
-    map_location: Any = None,
+    map_location: object = None,
     pickle_module: Any = None,
     *,
     weights_only: bool | None = None,
@@ -336,6 +345,7 @@ def load(
         else:
             result = read_legacy(source, options.read_pickle, options.restore)
     options.sparse.verify()
+    options.nested.verify()
     return result
 
 
@@ -354,7 +364,7 @@ def _weights_only(weights_only: bool | None, pickle_module: object) -> bool:
     return False
 
 
-def _load_safetensors(f: Any, map_location: Any) -> Any:
+def _load_safetensors(f: Any, map_location: Any) -> dict[str, Tensor]:
     from evergrad.io.safetensors import load_file  # start-up: the package safetensors
 
     if isinstance(map_location, dict) or callable(map_location):

@@ -12,6 +12,7 @@ import pathlib
 import re
 from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.memory_format import layout, sparse_coo
 from evergrad.core.shapes import Size
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import Array
 from evergrad.errors import FileFormatError
 from evergrad.io.storages import ElementType, Part, element_type
 from evergrad.nn.hooks import HookTables
@@ -81,7 +83,7 @@ def make_set(items: object = ()) -> set[Any]:
     return set(_members(items, "a set"))
 
 
-def make_frozenset(items: object = ()) -> frozenset[Any]:
+def make_frozenset(items: object = ()) -> frozenset[object]:
     return frozenset(_members(items, "a frozenset"))
 
 
@@ -90,16 +92,17 @@ def _members(items: Any, what: str) -> Any:
         raise refused(f"{what} of something else than a list")
     for item in items:
         check_key(item)
-    return items
+    result: list[Tensor | int | str] = items
+    return result
 
 
-def make_ordered_dict(items: object = ()) -> OrderedDict[Any, Any]:
+def make_ordered_dict(items: object = ()) -> OrderedDict[object, object]:
     made: OrderedDict[Any, Any] = OrderedDict()
     _fill(made, items)
     return made
 
 
-def make_counter(items: object = ()) -> Counter[Any]:
+def make_counter(items: object = ()) -> Counter[object]:
     made: Counter[Any] = Counter()
     _fill(made, items)
     return made
@@ -113,7 +116,7 @@ def make_defaultdict(factory: Any = None, items: object = ()) -> defaultdict[Any
     return made
 
 
-def _fill(target: Any, items: Any) -> None:
+def _fill(target: object, items: Any) -> None:
     if type(items) in (dict, OrderedDict):
         items = list(items.items())
     if type(items) not in (list, tuple) or not all(
@@ -183,10 +186,10 @@ def make_path(*parts: Any) -> pathlib.PurePath:
     return pathlib.Path(*parts)
 
 
-def time_maker(kind: Any) -> Any:
+def time_maker(kind: Any) -> Callable[..., object]:
     """A function that makes dates, times or time spans."""
 
-    def make_time(*args: Any) -> Any:
+    def make_time(*args: object) -> object:
         if not all(
             type(arg) in (int, bytes, datetime.timezone, datetime.timedelta) for arg in args
         ):
@@ -199,14 +202,16 @@ def time_maker(kind: Any) -> Any:
 # -- NumPy --------------------------------------------------------------------------------------
 
 
-def make_numpy_dtype(name: object, align: object = False, copy: object = False) -> np.dtype[Any]:
+def make_numpy_dtype(
+    name: object, align: object = False, copy: object = False
+) -> np.dtype[np.generic]:
     if type(name) is not str or not _NUMPY_TYPE.fullmatch(name):
         raise refused("an element type of NumPy that has no simple name")
     return np.dtype(name)
 
 
-def set_numpy_dtype(made: np.dtype[Any], state: Any) -> None:
-    """What a pickle tells of an element type besides its name must be nothing new."""
+def set_numpy_dtype(made: np.dtype[np.generic], state: Any) -> None:
+    """What a pickle states of an element type besides its name must be nothing new."""
     is_plain = type(state) is tuple and len(state) >= 5 and state[2:5] == (None, None, None)
     if not is_plain or state[1] not in ("<", "|", "="):
         raise refused("an element type of NumPy with fields, or in the other byte order")
@@ -220,14 +225,14 @@ def make_numpy_scalar(dtype: DtypeLike, data: object = b"") -> Any:
     return np.frombuffer(data, _plain(dtype))[0]
 
 
-def make_numpy_array(cls: object, shape: object, kind: object) -> np.ndarray[Any, Any]:
+def make_numpy_array(cls: object, shape: object, kind: object) -> Array:
     """An array without elements, as ``BUILD`` expects it."""
     if cls is not np.ndarray or type(shape) is not tuple or shape != (0,):
         raise refused("an array of NumPy with elements that are not there")
     return np.empty(0, np.int8)
 
 
-def set_numpy_array(made: np.ndarray[Any, Any], state: Any) -> None:
+def set_numpy_array(made: Array, state: object) -> None:
     """The shape, type and elements of an array."""
     if type(state) is not tuple or len(state) != 5:
         raise refused("an array of NumPy without its shape")
@@ -240,9 +245,7 @@ def set_numpy_array(made: np.ndarray[Any, Any], state: Any) -> None:
     made.__setstate__(state)
 
 
-def make_array_from_buffer(
-    data: Any, dtype: object, shape: Any, order: Any
-) -> np.ndarray[Any, Any]:
+def make_array_from_buffer(data: Any, dtype: object, shape: object, order: object) -> Array:
     """An array as protocol 5 writes it."""
     if type(data) not in (bytes, bytearray):
         raise refused("an array of NumPy of something else than bytes")
@@ -251,7 +254,7 @@ def make_array_from_buffer(
     return made
 
 
-def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _plain(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
     if dtype.hasobject or dtype.kind not in "?biufcSU" or dtype.names is not None:
         raise refused(f"elements of NumPy's type {dtype}")
     return dtype
@@ -340,7 +343,7 @@ def from_type(function: Any, cls: object, args: Any, state: object) -> Tensor:
 
 
 def _buffer(data: Tensor, state: dict[object, object]) -> Buffer:
-    """A buffer, which PyTorch tells from other tensors by its attributes."""
+    """A buffer, which PyTorch distinguishes from other tensors by its attributes."""
     made = Buffer(data, persistent=state.get("persistent") is True)
     own = {key: value for key, value in state.items() if key not in ("_is_buffer", "persistent")}
     set_attributes(made, own)
@@ -348,7 +351,7 @@ def _buffer(data: Tensor, state: dict[object, object]) -> Buffer:
 
 
 def set_attributes(instance: object, state: object) -> None:
-    """Give an object the attributes a file tells of, none of which may hide what its class has."""
+    """Set the attributes of an object from a file; none may hide what its class has."""
     if isinstance(state, tuple) and len(state) == 2 and not state[1]:
         state = state[0]
     if state is None:
@@ -435,7 +438,7 @@ class SparseMaker:
         self._made: list[Any] = []
         self._budget = file_size * _CHECKS_PER_BYTE + _FREE_CHECKS
 
-    def make(self, kind: Any, data: Any) -> Tensor:
+    def make(self, kind: Any, data: object) -> Tensor:
         """A sparse tensor of its parts."""
         if not any(kind is known for known in LAYOUTS) or type(data) is not tuple:
             raise FileFormatError("a sparse tensor has no layout that is read here.")
@@ -466,7 +469,7 @@ class SparseMaker:
 
 
 def _coo(indices: object, values: object, size: object, coalesced: object = None) -> Tensor:
-    _require_tensors(indices, values)
+    require_tensors(indices, values)
     return sparse_coo_tensor(
         indices, values, make_size(size), is_coalesced=coalesced is True, check_invariants=False
     )
@@ -475,15 +478,16 @@ def _coo(indices: object, values: object, size: object, coalesced: object = None
 def _compressed(
     kind: layout, pointers: Tensor, plain: Tensor, values: Tensor, size: object
 ) -> Tensor:
-    _require_tensors(pointers, plain, values)
+    require_tensors(pointers, plain, values)
     return sparse_compressed_tensor(
         pointers, plain, values, make_size(size), layout=kind, check_invariants=False
     )
 
 
-def _require_tensors(*parts: object) -> None:
+def require_tensors(*parts: object) -> None:
+    """Raise unless all parts of a sparse or nested tensor are tensors."""
     if not all(type(part) is Tensor for part in parts):
-        raise FileFormatError("a sparse tensor has parts that are none: the file is corrupted.")
+        raise FileFormatError("a tensor has parts that are none: the file is corrupted.")
 
 
 def _refused(error: Exception) -> FileFormatError:

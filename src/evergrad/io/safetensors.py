@@ -8,8 +8,11 @@ widened when they are loaded (see :mod:`evergrad.io.storages`), which reads them
 from __future__ import annotations
 
 import json
+import math
 import os
+import sys
 from collections.abc import Mapping
+from io import BufferedReader
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,6 +25,7 @@ from evergrad.errors import FileFormatError
 from evergrad.io.archive import Source
 from evergrad.io.storages import ELEMENT_TYPES, FileStorage, StorageKind, restorer
 from evergrad.utils.atomic_file import replacing
+from evergrad.utils.bounded_read import open_regular
 
 if TYPE_CHECKING:
     from evergrad.core.types import DeviceLike
@@ -36,6 +40,10 @@ _TYPE_NAMES = {
     "U16": "uint16", "U32": "uint32", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
     "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu",
 }  # fmt: skip
+
+
+# Of an array of NumPy.
+_MOST_DIMS = 64
 
 
 # -- writing ------------------------------------------------------------------------------------
@@ -70,6 +78,8 @@ def _arrays(tensors: Tensors) -> dict[str, Array]:
     for name, value in tensors.items():
         if not isinstance(value, (Tensor, np.ndarray)):
             raise ValueError(f"Key `{name}` is invalid, expected Tensor but received {type(value)}")
+        if name == "__metadata__":
+            raise ValueError("Key `__metadata__` is that of the metadata: the file is not readable")
         if isinstance(value, Tensor):
             owners.setdefault(id(value._storage), []).append(name)
             value = value.array()
@@ -145,6 +155,7 @@ class _Place(NamedTuple):
                 f"evergrad has no element type for {self.type}, the type of `{name}`, nor one that "
                 "holds all its values; safe_open(...).get_array(name) gives a NumPy array"
             )
+        self._require_shape(name)
         element = ELEMENT_TYPES[_TYPE_NAMES[self.type]]
         raw = memory[self.begin : self.end]
         stored = FileStorage(raw, StorageKind(element.name, element), mapped=mapped)
@@ -157,8 +168,17 @@ class _Place(NamedTuple):
             stored = ELEMENT_TYPES[_TYPE_NAMES[self.type]].stored
         else:
             raise TypeError(f"NumPy has no element type for {self.type}, the type of `{name}`")
+        self._require_shape(name)
         array: Array = memory[self.begin : self.end].view(stored).reshape(self.shape)
         return array
+
+    def _require_shape(self, name: str) -> None:
+        """Refuse what the package accepts where there are no elements, or many extents of 1."""
+        if len(self.shape) > _MOST_DIMS or 8 * math.prod(n for n in self.shape if n) > sys.maxsize:
+            raise FileFormatError(
+                f"not a valid safetensors file: `{name}` has {len(self.shape)} dimensions, or "
+                f"extents that no array has: {self.shape[:8]}"
+            )
 
 
 class safe_open:  # noqa: N801 - the package's spelling
@@ -174,8 +194,9 @@ class safe_open:  # noqa: N801 - the package's spelling
         device: DeviceLike = "cpu",
     ) -> None:
         restorer(device)(None, "cpu")
-        with open(filename, "rb") as file:
+        with open_regular(filename) as file:
             _validate(filename)
+            _require_same(file, filename)
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(length))
             self._memory = Source(file, os.fspath(filename)).mapped()[8 + length :]
@@ -188,7 +209,7 @@ class safe_open:  # noqa: N801 - the package's spelling
     def __enter__(self) -> safe_open:
         return self
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Tensors that were taken keep the file mapped; there is nothing else to close."""
 
     def keys(self) -> list[str]:
@@ -252,3 +273,9 @@ def _validate(filename: str | os.PathLike[str]) -> None:
             f"{os.fspath(filename)} is not a valid safetensors file: {error}. It is truncated or "
             "corrupted; get it again."
         ) from None
+
+
+def _require_same(file: BufferedReader, filename: str | os.PathLike[str]) -> None:
+    """Whether the package has checked the file that was opened, and not one that took its name."""
+    if not os.path.samestat(os.fstat(file.fileno()), os.stat(filename)):
+        raise FileFormatError(f"{os.fspath(filename)} was replaced while it was opened; try again")

@@ -16,7 +16,7 @@ import struct
 import sys
 import zipfile
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -32,8 +32,10 @@ from evergrad.io import objects
 from evergrad.io.allowed_names import TORCH_NAMES
 from evergrad.io.archive import is_path
 from evergrad.io.legacy import write_legacy
+from evergrad.io.nested_parts import keywords_of, rebuild_jagged
 from evergrad.io.objects import LAYOUTS, SparseMaker, parts_of
 from evergrad.io.storages import KIND_OF, StorageKind, element_type, swap_bytes
+from evergrad.nested.jagged import NestedTensor
 from evergrad.nn.parameter import Buffer, Parameter
 from evergrad.ops.surface.storages import UntypedStorage
 from evergrad.utils.atomic_file import replacing
@@ -82,7 +84,7 @@ class _Seen:
     def __init__(self, storage: Storage, type: dtype) -> None:
         self.storage = storage  # held, so that no other takes its address
         self.type = type
-        self.arrays: dict[tuple[Any, ...], Array] = {}
+        self.arrays: dict[tuple[object, ...], Array] = {}
 
 
 class Regions:
@@ -123,7 +125,7 @@ class Regions:
             return Place(region, offset, _steps(array))
         return Place(region, 0, _packed_steps(array) if _has_gaps(array) else _steps(array))
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Region]:
         return iter(self._regions.values())
 
     def _region(self, seen: _Seen) -> Region:
@@ -151,7 +153,7 @@ def _address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def _geometry(array: Array) -> tuple[Any, ...]:
+def _geometry(array: Array) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     return _address(array), array.shape, _steps(array)
 
 
@@ -249,7 +251,7 @@ class _Writer(pickle._Pickler):
         self._legacy = legacy
         self._is_old = protocol < 3  # has no instruction for bytes
 
-    def persistent_id(self, obj: object) -> Any:
+    def persistent_id(self, obj: object) -> object:
         if not isinstance(obj, Region):
             return None
         identity = ("storage", obj.kind, obj.key, "cpu", obj.numel)
@@ -266,9 +268,11 @@ class _Writer(pickle._Pickler):
             return Device, (obj.type,)
         if isinstance(obj, layout):
             return objects.layout_named, (f"torch.{obj.name}",)
+        if isinstance(obj, NestedTensor):
+            return rebuild_jagged, (keywords_of(obj),)
         return self._reduced(obj) if _is_written_here(obj) else NotImplemented
 
-    def _reduced(self, tensor: Tensor) -> Any:
+    def _reduced(self, tensor: Tensor) -> object:
         """A tensor as the call that makes it again."""
         state = dict(tensor.__dict__)
         hooks: OrderedDict[Any, Any] = OrderedDict()
@@ -296,7 +300,7 @@ class _Writer(pickle._Pickler):
         return objects.tensor_v2, (place.region, place.offset, shape, place.strides, flag, hooks)
 
     def save_global(self, obj: object, name: str | None = None) -> None:
-        """Write a reference by name, which nobody looks up now."""
+        """Write a reference by name, which is not looked up now."""
         path = TORCH_NAMES.get(id(obj))
         if path is None:
             super().save_global(obj, name)  # type: ignore[misc]

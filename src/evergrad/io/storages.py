@@ -28,6 +28,7 @@ from evergrad.io.archive import Source
 from evergrad.ops.surface.storages import TypedStorage, UntypedStorage
 
 if TYPE_CHECKING:
+    from evergrad.core.trace import Var
     from evergrad.core.types import Ints
 
 
@@ -35,7 +36,7 @@ class ElementType(NamedTuple):
     """An element type by PyTorch's name: how it stands in a file, and what it becomes."""
 
     name: str
-    stored: np.dtype[Any]
+    stored: np.dtype[np.generic]
     loaded: dtype
 
     def __repr__(self) -> str:
@@ -102,14 +103,14 @@ _KIND_NAMES = {
     "complex128": "ComplexDoubleStorage",
 }
 KIND_OF = {dtype: StorageKind(name, ELEMENT_TYPES[dtype]) for dtype, name in _KIND_NAMES.items()}
-# Elements whose type only the tensor tells.
+# Elements whose type only the tensor states.
 UNTYPED = StorageKind("storage.UntypedStorage", ELEMENT_TYPES["uint8"])
 
 
 class FileStorage:
     """A storage of a file: its bytes, and the type of the elements they are looked at as.
 
-    ``filled`` tells that the bytes have been read already; ``swapped`` that they stand in the other
+    ``filled`` says that the bytes have been read already; ``swapped`` that they are in the other
     byte order; ``mapped`` that they are the file's memory, which weighs nothing in the ledger.
     """
 
@@ -171,7 +172,7 @@ class FileStorage:
     def tensor(self, offset: int, size: Shape, stride: Shape) -> Tensor:
         """A tensor on this storage; everything has been checked."""
         storage = self.storage
-        whole: Any = storage.value
+        whole: Array | Var = storage.value
         step = TABLE["as_strided"]
         attrs = {
             "size": size,
@@ -226,7 +227,7 @@ def swap_bytes(raw: Array, element: ElementType) -> None:
 
 
 def storage_identity(identity: object, length: int) -> tuple[StorageKind, str, str, int, Any]:
-    """What a pickle tells of a storage: its kind, its key, where it was, its size, its part."""
+    """What a pickle states of a storage: its kind, its key, where it was, its size, its part."""
     if type(identity) is not tuple or len(identity) != length:
         raise FileFormatError("a storage has no identity: the file is corrupted.")
     word, kind, key, location, numel, *part = map(_text, identity)
@@ -266,7 +267,7 @@ def _checked_layout(size: object, stride: Ints, element: ElementType) -> tuple[S
     return size, tuple(stride)
 
 
-def _require_inside(offset: Any, size: Shape, stride: Shape, numel: int) -> None:
+def _require_inside(offset: int, size: Shape, stride: Shape, numel: int) -> None:
     if not is_count(offset):
         raise FileFormatError("the place of a tensor is not a number: the file is corrupted.")
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))

@@ -24,14 +24,14 @@ class Maker(Protocol):
     """What turns names and arguments into objects, or refuses."""
 
     def find(self, module: str, name: str) -> Any: ...
-    def call(self, function: Any, args: Any) -> Any: ...
-    def new(self, cls: Any, args: Any, kwargs: Any) -> Any: ...
-    def build(self, instance: Any, state: Any) -> None: ...
-    def fetch(self, identity: Any) -> Any: ...
-    def append(self, target: Any, items: list[Any]) -> None: ...
-    def insert(self, target: Any, items: list[Any]) -> None: ...
-    def add(self, target: Any, items: list[Any]) -> None: ...
-    def frozen(self, items: list[Any]) -> Any: ...
+    def call(self, function: object, args: object) -> Any: ...
+    def new(self, cls: object, args: object, kwargs: object) -> Any: ...
+    def build(self, instance: object, state: object) -> None: ...
+    def fetch(self, identity: object) -> Any: ...
+    def append(self, target: object, items: list[Any]) -> None: ...
+    def insert(self, target: object, items: list[object]) -> None: ...
+    def add(self, target: object, items: list[object]) -> None: ...
+    def frozen(self, items: list[object]) -> Any: ...
 
 
 class Stream:
@@ -69,7 +69,7 @@ class Interpreter:
         self.encoding = encoding
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []
-        self.memo: dict[int, Any] = {}
+        self.memo: dict[int, object] = {}
 
     def run(self) -> Any:
         """The object the pickle describes."""
@@ -89,7 +89,7 @@ class Interpreter:
 
     # -- the stack --------------------------------------------------------------------------
 
-    def push(self, value: Any) -> None:
+    def push(self, value: object) -> None:
         self.stack.append(value)
 
     def pop(self) -> Any:
@@ -100,7 +100,7 @@ class Interpreter:
         self._require(1)
         return self.stack[-1]
 
-    def pop_many(self, count: int) -> tuple[Any, ...]:
+    def pop_many(self, count: int) -> tuple[object, ...]:
         self._require(count)
         items = tuple(self.stack[-count:])
         del self.stack[-count:]
@@ -118,7 +118,7 @@ class Interpreter:
         self.below.append(self.stack)
         self.stack = []
 
-    def pop_mark(self) -> list[Any]:
+    def pop_mark(self) -> list[object]:
         """Everything made since the last mark."""
         if not self.below:
             raise FileFormatError(
@@ -127,7 +127,7 @@ class Interpreter:
         items, self.stack = self.stack, self.below.pop()
         return items
 
-    def push_marked(self, kind: Callable[[list[Any]], Any]) -> None:
+    def push_marked(self, kind: Callable[[list[Any]], object]) -> None:
         items = self.pop_mark()
         self.push(kind(items))
 
@@ -153,7 +153,8 @@ class Interpreter:
     def recall(self, index: int) -> None:
         if index not in self.memo:
             raise FileFormatError(
-                "the pickle refers to what it has not made: the file is corrupted."
+                "the pickle refers to what it has not made: the file is corrupted, or was not "
+                "written by save()."
             )
         self.stack.append(self.memo[index])
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Array
 
 # Two lines of 64 bytes: the prefetcher loads them in pairs.
 _LINE = 128
 
 
-def isolated_zeros(shape: Sequence[int], dtype: np.dtype[Any] | type) -> np.ndarray[Any, Any]:
+def isolated_zeros(shape: Sequence[int], dtype: np.dtype[np.generic] | type) -> Array:
     """Zeros in cache lines of their own."""
     kind = np.dtype(dtype)
     nbytes = math.prod(shape) * kind.itemsize
@@ -26,7 +29,7 @@ def isolated_zeros(shape: Sequence[int], dtype: np.dtype[Any] | type) -> np.ndar
     return memory[start : start + nbytes].view(kind).reshape(shape)
 
 
-def isolated_copy(values: Any, dtype: np.dtype[Any] | type) -> np.ndarray[Any, Any]:
+def isolated_copy(values: object, dtype: np.dtype[np.generic] | type) -> Array:
     """A copy in cache lines of its own."""
     found = np.asarray(values, dtype)
     made = isolated_zeros(found.shape, dtype)

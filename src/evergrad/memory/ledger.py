@@ -13,7 +13,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 from evergrad.extension import ExtensionPoint
 
@@ -59,7 +59,7 @@ class Observer(Protocol):
         """A call used scratch memory of this size, on top of the live bytes."""
 
 
-_fragment: ExtensionPoint[[Any], str] = ExtensionPoint("memory_fragment")
+_fragment: ExtensionPoint[[object], str] = ExtensionPoint("memory_fragment")
 
 
 class Ledger:
@@ -92,6 +92,9 @@ class Ledger:
             self.observer.used(nbytes)
         if self.live + nbytes > self.peak:
             self.peak = self.live + nbytes
+
+    def __repr__(self) -> str:
+        return f"<memory ledger: {self.live:,} bytes live, peak {self.peak:,}>"
 
     def _repr_html_(self) -> str:
         return _fragment(None)

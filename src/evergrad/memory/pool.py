@@ -16,14 +16,17 @@ import math
 import mmap
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evergrad import config
 from evergrad.memory.ledger import LEDGER, exclusive
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    from evergrad.core.types import Array
+
+
 Memory = mmap.mmap | bytearray
 
 _PAGE_BITS = mmap.PAGESIZE.bit_length() - 1
@@ -62,7 +65,7 @@ _new_block = Block.__new__
 
 
 @exclusive
-def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+def empty(shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
     """An uninitialised array; from the pool if it is large."""
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes < config.POOL_MIN_BYTES and not (config.POISON and nbytes):
@@ -76,7 +79,7 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
     return np.ndarray(shape, dtype, _new_block(Block, size, _BYTE, memory))
 
 
-def allocator(shape: Sequence[int], dtype: np.dtype[Any]) -> Callable[[], Array]:
+def allocator(shape: Sequence[int], dtype: np.dtype[np.generic]) -> Callable[[], Array]:
     """A function equal to :func:`empty` of this shape, with the size class computed beforehand."""
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes < config.POOL_MIN_BYTES and not (config.POISON and nbytes):

@@ -14,7 +14,7 @@ from evergrad.memory.tracking import Allocation, Tracker, Usage, active_tracker,
 
 _ROWS = 12
 
-_storage_class: ExtensionPoint[[], Any] = ExtensionPoint("storage_class")
+_storage_class: ExtensionPoint[[], object] = ExtensionPoint("storage_class")
 _html_page: ExtensionPoint[[Tracker | None], str] = ExtensionPoint("memory_page")
 
 
@@ -161,7 +161,7 @@ def _rest(sizes: Sequence[int]) -> list[str]:
     return [f"{size(sum(sizes)):>12}  in {len(sizes):,} more"] if sizes else []
 
 
-def _data(tracker: Tracker | None) -> dict[str, Any]:
+def _data(tracker: Tracker | None) -> dict[str, object]:
     if tracker is None:
         return {**stats(), "alive": [e._asdict() for e in live_buffers()]}
     return {

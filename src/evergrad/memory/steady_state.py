@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from evergrad.errors import SteadyStateError
 from evergrad.memory.ledger import LEDGER
@@ -39,7 +38,7 @@ class Steady:
     def __exit__(self, *exc: object) -> None:
         detach(self._census)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         if self._items is None:
             raise TypeError("nothing to iterate over: write `for batch in memory.steady(batches)`")
         with self:

@@ -22,9 +22,10 @@ from evergrad.memory.ledger import CATEGORIES, LEDGER, OTHER, Observer
 
 if TYPE_CHECKING:
     from evergrad.core.source_location import SourceLocation
+    from evergrad.core.storage import Storage
 
 _describe: ExtensionPoint[[SourceLocation | None], str] = ExtensionPoint("describe_location")
-_fragment: ExtensionPoint[[Any], str] = ExtensionPoint("memory_fragment")
+_fragment: ExtensionPoint[[object], str] = ExtensionPoint("memory_fragment")
 _report: ExtensionPoint[..., str] = ExtensionPoint("memory_report")
 # Which local variable of which function of the engine names the op, and how.
 _frame_namers: ExtensionPoint[[], dict[CodeType, tuple[str, Callable[[Any], str]]]] = (
@@ -43,11 +44,11 @@ class _ObserverList:
     def __init__(self, observers: list[Observer]) -> None:
         self._observers = tuple(observers)
 
-    def allocated(self, storage: Any) -> None:
+    def allocated(self, storage: object) -> None:
         for observer in self._observers:
             observer.allocated(storage)
 
-    def freed(self, storage: Any) -> None:
+    def freed(self, storage: object) -> None:
         for observer in self._observers:
             observer.freed(storage)
 
@@ -126,7 +127,7 @@ def origin(frame: FrameType | None) -> Origin:
     return Origin(" > ".join(reversed(words)) or function, None)
 
 
-def _local(frame: FrameType, name: str) -> Any:
+def _local(frame: FrameType, name: str) -> object:
     variables = frame.f_locals
     value = variables[name]
     if isinstance(variables, dict):  # a copy that the frame caches, with references to all locals
@@ -149,7 +150,12 @@ class Allocation:
     __slots__ = ("_category", "_storage", "born", "died", "nbytes", "origin", "type")
 
     def __init__(
-        self, nbytes: int, origin: Origin, type: str = "", born: float = 0.0, storage: Any = None
+        self,
+        nbytes: int,
+        origin: Origin,
+        type: str = "",
+        born: float = 0.0,
+        storage: Storage | None = None,
     ) -> None:
         self.nbytes: int = nbytes
         self.origin: Origin = origin
@@ -208,12 +214,12 @@ class Census:
     def used(self, nbytes: int) -> None:
         """So is scratch memory."""
 
-    def _enter(self, storage: Any, source: Origin) -> Allocation:
+    def _enter(self, storage: Storage, source: Origin) -> Allocation:
         made = Allocation(storage.nbytes, source, str(storage.type), self.seconds(), storage)
         self.alive[id(storage)] = made
         return made
 
-    def _leave(self, storage: Any) -> Allocation | None:
+    def _leave(self, storage: Storage) -> Allocation | None:
         gone = self.alive.pop(id(storage), None)
         if gone is not None:
             gone.end(storage.category, self.seconds())
@@ -278,6 +284,10 @@ class Tracker(Census):
 
     def __exit__(self, *exc: object) -> None:
         detach(self)
+
+    def __repr__(self) -> str:
+        peak = max((event.live for event in self.timeline), default=self.live_at_start)
+        return f"<memory tracker: {len(self.timeline)} events, peak {peak:,} bytes>"
 
     def _repr_html_(self) -> str:
         return _fragment(self)

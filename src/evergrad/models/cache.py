@@ -105,7 +105,7 @@ class LayerCache:
 class Cache:
     """What all layers keep of one sequence, and the position of its next token.
 
-    It begins with a whole sequence and goes on with single tokens.
+    It begins with a whole sequence and continues with single tokens.
     """
 
     def __init__(

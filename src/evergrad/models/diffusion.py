@@ -1,7 +1,7 @@
 """How pictures are made of noise: what a model is trained to predict, and how one follows it.
 
 Pictures have values from -1 to 1. A model is called with pictures (B, channels, H, W), times (B)
-and labels (B), and tells the ``shape`` of one picture and the label that means ``no_class``.
+and labels (B), and states the ``shape`` of one picture and the label of ``no_class``.
 Without a generator the default one draws.
 """
 
@@ -16,11 +16,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import evergrad as eg
+from evergrad.core.types import GeneratorLike
 from evergrad.models.model import evaluating, nearest, require
 from evergrad.nn import functional as F
 
 if TYPE_CHECKING:
     from evergrad.core.rng.default_generator import Generator
+    from evergrad.models.dit import DiT
+    from evergrad.nn.module import Module
 
 Labels = eg.Tensor | Sequence[int]
 
@@ -53,7 +56,7 @@ class Process(ABC):
         """The stops between noise and picture, both included."""
 
     @abstractmethod
-    def ask(self, model: Any, x: eg.Tensor, time: Any, labels: eg.Tensor) -> eg.Tensor:
+    def ask(self, model: Module, x: eg.Tensor, time: Any, labels: eg.Tensor) -> eg.Tensor:
         """What the model predicts for pictures that are all at one time."""
 
     @abstractmethod
@@ -64,11 +67,11 @@ class Process(ABC):
         time: Any,
         next: Any,
         sampler: str,
-        generator: object,
+        generator: GeneratorLike,
     ) -> eg.Tensor:
         """Pictures at the next time."""
 
-    def hide(self, model: Any, labels: eg.Tensor, generator: Generator | None) -> eg.Tensor:  # (B)
+    def hide(self, model: DiT, labels: eg.Tensor, generator: Generator | None) -> eg.Tensor:  # (B)
         """Labels of which some are ``no_class``."""
         if self.unlabelled == 0:
             return labels
@@ -76,8 +79,9 @@ class Process(ABC):
         return eg.where(hidden, model.no_class, labels)
 
     def sample(
-        self, model: Any, count: int, labels: Labels, steps: int = 50, sampler: str | None = None,
-        generator: Any = None, guidance: float = 1.0,
+        self, model: Module, count: int, labels: Labels, steps: int = 50,
+        sampler: str | None = None,
+        generator: GeneratorLike = None, guidance: float = 1.0,
     ) -> eg.Tensor:  # fmt: skip
         """``count`` pictures of these classes, (count, channels, H, W).
 
@@ -128,7 +132,7 @@ class Flow(Process):
     samplers: ClassVar[tuple[str, ...]] = ("euler",)
 
     def loss(
-        self, model: Any, images: eg.Tensor, labels: eg.Tensor, generator: Any = None
+        self, model: Any, images: eg.Tensor, labels: eg.Tensor, generator: GeneratorLike = None
     ) -> eg.Tensor:
         noise = eg.randn(images.shape, generator=generator)  # (B, channels, H, W)
         time = eg.rand(len(images), generator=generator)  # (B)
@@ -139,12 +143,12 @@ class Flow(Process):
     def times(self, steps: int) -> list[float]:
         return [step / steps for step in range(steps + 1)]
 
-    def ask(self, model: Any, x: eg.Tensor, time: float, labels: eg.Tensor) -> eg.Tensor:
+    def ask(self, model: Module, x: eg.Tensor, time: float, labels: eg.Tensor) -> eg.Tensor:
         return model(x, eg.full((len(x),), time), labels)
 
     def move(
         self, x: eg.Tensor, predicted: eg.Tensor, time: float, next: float, sampler: str,
-        generator: Any,
+        generator: GeneratorLike,
     ) -> eg.Tensor:  # fmt: skip
         return x + (next - time) * predicted
 
@@ -153,7 +157,8 @@ class DDPM(Process):
     """Pictures drown in noise step by step, and the model predicts the noise.
 
     After step ``t`` a picture is ``sqrt(kept[t]) * picture + sqrt(1 - kept[t]) * noise``. The model
-    is told ``t / noise_steps``. The sampler ``ddim`` draws no more noise on the way, ``ddpm`` does.
+    is conditioned on ``t / noise_steps``. The sampler ``ddim`` draws no more noise on the way,
+    ``ddpm`` does.
 
     Args:
         noise_steps: default 1000
@@ -176,7 +181,7 @@ class DDPM(Process):
         self.kept: eg.Tensor = (1 - added.clamp(max=0.999)).cumprod(0).float()  # (noise_steps)
 
     def loss(
-        self, model: Any, images: eg.Tensor, labels: eg.Tensor, generator: Any = None
+        self, model: Any, images: eg.Tensor, labels: eg.Tensor, generator: GeneratorLike = None
     ) -> eg.Tensor:
         noise = eg.randn(images.shape, generator=generator)  # (B, channels, H, W)
         time = eg.randint(0, self.noise_steps, (len(images),), generator=generator)  # (B)
@@ -194,11 +199,17 @@ class DDPM(Process):
         )
         return [(steps - step) * self.noise_steps // steps - 1 for step in range(steps + 1)]
 
-    def ask(self, model: Any, x: eg.Tensor, time: int, labels: eg.Tensor) -> eg.Tensor:
+    def ask(self, model: Module, x: eg.Tensor, time: int, labels: eg.Tensor) -> eg.Tensor:
         return model(x, eg.full((len(x),), time / self.noise_steps), labels)
 
     def move(
-        self, x: eg.Tensor, predicted: eg.Tensor, time: int, next: int, sampler: str, generator: Any
+        self,
+        x: eg.Tensor,
+        predicted: eg.Tensor,
+        time: int,
+        next: int,
+        sampler: str,
+        generator: GeneratorLike,
     ) -> eg.Tensor:
         now = float(self.kept[time])
         then = float(self.kept[next]) if next >= 0 else 1.0

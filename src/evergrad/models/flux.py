@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import evergrad as eg
+from evergrad import config as limits
 from evergrad import nn
 from evergrad.io.safetensors import load_file, save_file
 from evergrad.models.model import Model, require, require_positive
 from evergrad.nn import functional as F
 from evergrad.utils.atomic_file import replacing
+from evergrad.utils.bounded_read import read_json
 
 _TIME_WIDTH = 256
 _EPS = 1e-6
@@ -92,9 +94,11 @@ def attend(q: eg.Tensor, k: eg.Tensor, v: eg.Tensor) -> eg.Tensor:  # (B, T, nh,
 
 def waves(x: eg.Tensor) -> eg.Tensor:  # (N) -> (N, _TIME_WIDTH)
     """Numbers as cosines and sines. Angles reach thousands of radians, so that the last bit of a
-    rate shows: rates are computed in float64 and rounded once."""
+    rate shows: exponents are rounded to float32 as those of ``diffusers`` are, and their
+    exponential, computed in float64, is rounded once."""
     half = _TIME_WIDTH // 2
-    rates = eg.exp(-math.log(10_000) * eg.arange(half, dtype=eg.float64) / half).float()
+    exponents = -math.log(10_000) * eg.arange(half, dtype=eg.float32) / half
+    rates = eg.exp(exponents.double()).float()
     angles = x[:, None] * rates
     return eg.cat([angles.cos(), angles.sin()], 1)
 
@@ -329,7 +333,10 @@ def picture_places(height: int, width: int) -> eg.Tensor:
 def load_flux(folder: str | Path) -> Flux:
     """The transformer that ``diffusers`` saved in a folder."""
     place = Path(folder)
-    described = json.loads((place / "config.json").read_text("utf-8"))
+    described = read_json(
+        place / "config.json", limits.TOKENIZER_BYTES, "set EVERGRAD_TOKENIZER_BYTES"
+    )
+    require(isinstance(described, dict), f"{place}/config.json is no object", "get the file again")
     require(
         described.get("_class_name") == _CLASS,
         f"{place} holds a {described.get('_class_name')}",

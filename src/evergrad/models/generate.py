@@ -2,7 +2,7 @@
 
 A prompt is read at once, then each token is one run of a compiled program of fixed shapes: it
 costs the same wherever it stands. When the context of a GPT is full, its last half is read again
-as a new beginning; an LSTM goes on with its state.
+as a new beginning; an LSTM continues with its state.
 """
 
 # Modules called give Any, and so do methods of tensors, which are attached at run time.
@@ -17,12 +17,11 @@ import numpy as np
 
 import evergrad as eg
 from evergrad import memory
+from evergrad.core.types import Array
 from evergrad.models.model import evaluating, require
 
 if TYPE_CHECKING:
     from evergrad.core.rng.default_generator import Generator
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Decoder:
@@ -81,7 +80,7 @@ class Decoder:
 
 
 def generate(
-    model: Any, tokens: Sequence[int], length: int, *, temperature: float = 1.0,
+    model: object, tokens: Sequence[int], length: int, *, temperature: float = 1.0,
     top_k: int | None = None, top_p: float | None = None, seed: int | None = None,
 ) -> Iterator[int]:  # fmt: skip
     """Draw the ``length`` tokens that follow the given ones, one after the other.

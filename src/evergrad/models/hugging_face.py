@@ -7,15 +7,18 @@ matrices transposed; Llama keeps queries, keys and values apart, which are one m
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import evergrad as eg
+from evergrad import config as limits
+from evergrad.errors import FileFormatError
 from evergrad.io.safetensors import load_file, save_file
 from evergrad.models.gpt import GPT, GPTConfig
 from evergrad.models.model import require
 from evergrad.utils.atomic_file import replacing
+from evergrad.utils.bounded_read import read_json
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -41,19 +44,62 @@ def load_hugging_face(folder: str | Path) -> GPT:
     place = Path(folder)
     place = place.parent if place.suffix == ".safetensors" else place
     described = _read_json(place / CONFIG)
-    kind = described.get("model_type")
-    if kind == "gpt2":
-        options, convert = gpt2_config(described), _from_gpt2
-    elif kind in LLAMAS:
-        options, convert = llama_config(described), _from_llama
-    else:
+    try:
+        options, convert = _options_of(described, place)
+    except (AttributeError, KeyError, OverflowError, TypeError) as error:
         raise ValueError(
-            f"{place / CONFIG} describes a model of the type {kind!r}.\n"
-            f"  fix: models of the types gpt2, {', '.join(LLAMAS)} can be loaded."
-        )
+            f"{place / CONFIG} is damaged: {error!r}.\n  fix: get the file again."
+        ) from error
+    try:
+        weights = _read_weights(place)
+    except (OSError, FileFormatError) as error:
+        raise ValueError(f"{error}.\n  fix: get the files again.") from error
+    _require_weights(options, weights, place)
     model = GPT(options)
-    model.load_state_dict(convert(_read_weights(place), options))
+    try:
+        model.load_state_dict(convert(weights, options))
+    except (KeyError, RuntimeError) as error:
+        raise ValueError(
+            f"the weights in {place} are not those {CONFIG} describes: {error}.\n"
+            "  fix: get the files again."
+        ) from error
     return model.eval()
+
+
+def _options_of(
+    described: Mapping[str, object], place: Path
+) -> tuple[GPTConfig, Callable[[Tensors, GPTConfig], Tensors]]:
+    """The options of a described model, and the function that converts its weights."""
+    kind = described.get("model_type")
+    require(
+        described.get("quantization_config") is None,
+        f"the weights in {place} are quantized",
+        "load the model they were made from",
+    )
+    if kind == "gpt2":
+        return gpt2_config(described), _from_gpt2
+    if kind in LLAMAS:
+        return llama_config(described), _from_llama
+    raise ValueError(
+        f"{place / CONFIG} describes a model of the type {kind!r}.\n"
+        f"  fix: models of the types gpt2, {', '.join(LLAMAS)} can be loaded."
+    )
+
+
+def _require_weights(options: GPTConfig, weights: Tensors, place: Path) -> None:
+    """Whether the weights are as many as the description needs at least: a model is made before
+    weights are assigned, of any size that the description has."""
+    heads = options.heads * (options.head_width or options.width // options.heads)
+    inner = options.inner or 4 * options.width
+    rows = options.vocabulary + options.layers * (heads + inner)
+    rows += options.context if options.positions == "learned" else 0
+    found = sum(tensor.numel() for tensor in weights.values())
+    require(
+        rows * options.width <= found,
+        f"{place / CONFIG} describes at least {rows * options.width:,} weights, the files have "
+        f"{found:,}",
+        "get the files again",
+    )
 
 
 def save_hugging_face(
@@ -71,37 +117,76 @@ def save_hugging_face(
 
 # -- configurations ---------------------------------------------------------------------------
 
+_LARGEST = 1 << 31
+
+
+def _whole(given: Mapping[str, Any], name: str, default: int | None = None) -> Any:
+    """A size; what is missing or null is the default, or damage if there is none."""
+    found = given.get(name)
+    found = default if found is None else found
+    if found is None:
+        raise KeyError(name)
+    return found if _is_number(found, int) and 1 <= found <= _LARGEST else _wrong(name, found)
+
+
+def _positive(given: Mapping[str, Any], name: str, default: float | None = None) -> float:
+    found = given.get(name)
+    found = default if found is None else found
+    if found is None:
+        raise KeyError(name)
+    return float(
+        found if _is_number(found, int, float) and 0 < found < 1e30 else _wrong(name, found)
+    )
+
+
+def _flag(given: Mapping[str, object], name: str, default: bool) -> bool:
+    found = given.get(name)
+    found = default if found is None else found
+    return found if isinstance(found, bool) else _wrong(name, found)
+
+
+def _is_number(value: object, *kinds: type) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def _wrong(name: str, value: object) -> NoReturn:
+    raise TypeError(f"{name} is {str(value)[:80]!r}")
+
 
 def gpt2_config(given: Mapping[str, Any]) -> GPTConfig:
     activation = given.get("activation_function", "gelu_new")
     require(activation in _ACTIVATIONS, f"the activation is {activation!r}", "use GELU")
     for name in ("scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"):
         require(not given.get(name), f"{name} is set", "load a model without it")
+    width = _whole(given, "n_embd")
     return GPTConfig(
-        vocabulary=given["vocab_size"], context=given["n_positions"], layers=given["n_layer"],
-        heads=given["n_head"], width=given["n_embd"], inner=given.get("n_inner"),
-        feed_forward=_ACTIVATIONS[activation], eps=given.get("layer_norm_epsilon", 1e-5),
-        tie=given.get("tie_word_embeddings", True),
+        vocabulary=_whole(given, "vocab_size"), context=_whole(given, "n_positions"),
+        layers=_whole(given, "n_layer"), heads=_whole(given, "n_head"), width=width,
+        inner=_whole(given, "n_inner", 4 * width), feed_forward=_ACTIVATIONS[activation],
+        eps=_positive(given, "layer_norm_epsilon", 1e-5),
+        tie=_flag(given, "tie_word_embeddings", True),
     )  # fmt: skip
 
 
 def llama_config(given: Mapping[str, Any]) -> GPTConfig:
     kind = given["model_type"]
-    window, context = given.get("sliding_window"), given["max_position_embeddings"]
-    is_windowed = window is not None and given.get("use_sliding_window", kind == "mistral")
-    require(not is_windowed or window >= context, f"sliding_window is {window}", "use no window")
+    context = _whole(given, "max_position_embeddings")
+    is_windowed = kind != "llama" and _flag(given, "use_sliding_window", kind == "mistral")
+    window = _whole(given, "sliding_window", context) if is_windowed else context
+    require(window >= context, f"sliding_window is {window}", "use no window")
     act = given.get("hidden_act", "silu")
     require(act == "silu", f"the activation is {act!r}", "load a model with SiLU")
-    attention, inner = bool(given.get("attention_bias")), bool(given.get("mlp_bias"))
+    attention, inner = _flag(given, "attention_bias", False), _flag(given, "mlp_bias", False)
     require(attention == inner, "attention_bias and mlp_bias differ", "both or none have biases")
-    heads = given["num_attention_heads"]
+    heads, width = _whole(given, "num_attention_heads"), _whole(given, "hidden_size")
     return GPTConfig(
-        vocabulary=given["vocab_size"], context=context, layers=given["num_hidden_layers"],
-        heads=heads, kv_heads=given.get("num_key_value_heads") or heads,
-        width=given["hidden_size"], head_width=given.get("head_dim"),
-        inner=given["intermediate_size"], positions="rotary", norm="rms", feed_forward="swiglu",
-        bias=attention, qkv_bias=True if kind == "qwen2" else None,
-        tie=given.get("tie_word_embeddings", False), eps=given.get("rms_norm_eps", 1e-6),
+        vocabulary=_whole(given, "vocab_size"), context=context,
+        layers=_whole(given, "num_hidden_layers"), heads=heads,
+        kv_heads=_whole(given, "num_key_value_heads", heads), width=width,
+        head_width=_whole(given, "head_dim") if given.get("head_dim") is not None else None,
+        inner=_whole(given, "intermediate_size"), positions="rotary", norm="rms",
+        feed_forward="swiglu", bias=attention, qkv_bias=True if kind == "qwen2" else None,
+        tie=_flag(given, "tie_word_embeddings", False), eps=_positive(given, "rms_norm_eps", 1e-6),
         **_rotary_options(given),
     )  # fmt: skip
 
@@ -109,16 +194,19 @@ def llama_config(given: Mapping[str, Any]) -> GPTConfig:
 def _rotary_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Base and scaling, which newer files keep in one dictionary."""
     scaling = given.get("rope_parameters") or given.get("rope_scaling") or {}
-    base = float(scaling.get("rope_theta") or given.get("rope_theta") or 10_000.0)
+    base = _positive(scaling, "rope_theta", _positive(given, "rope_theta", 10_000.0))
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind == "default":
         return {"rotary_base": base}
     require(kind == "llama3", f"rotary positions are scaled by {kind!r}", "use llama3's or none")
     names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-    return {"rotary_base": base, "rotary_scaling": tuple(float(scaling[name]) for name in names)}
+    return {
+        "rotary_base": base,
+        "rotary_scaling": tuple(_positive(scaling, name) for name in names),
+    }
 
 
-def _gpt2_description(c: GPTConfig) -> dict[str, Any]:
+def _gpt2_description(c: GPTConfig) -> dict[str, object]:
     fits = c.norm == "layer" and c.feed_forward != "swiglu" and c.bias and c.tie
     fits = fits and c.shared_heads == c.heads and c.head_width is None and c.qkv_bias is None
     require(
@@ -137,7 +225,7 @@ def _gpt2_description(c: GPTConfig) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _llama_description(c: GPTConfig) -> dict[str, Any]:
+def _llama_description(c: GPTConfig) -> dict[str, float | int | list[str] | str]:
     fits = c.norm == "rms" and c.feed_forward == "swiglu" and c.qkv_bias in (None, True)
     require(
         fits and not (c.qkv_bias and c.bias),
@@ -177,20 +265,23 @@ _LLAMA_LAYER = {
     "mlp.gate_proj": "feed_forward.gate", "mlp.down_proj": "feed_forward.out",
 }  # fmt: skip
 _QKV = ("q", "k", "v")
+# Masks and frequencies that older files keep, and the tied matrix once more.
+_WITHOUT_EFFECT = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq", "lm_head.weight")
 
 
 def _from_gpt2(given: Tensors, c: GPTConfig) -> Tensors:
     given = {name.removeprefix("transformer."): value for name, value in given.items()}
-    found = {"tokens.weight": given["wte.weight"], "positions.weight": given["wpe.weight"]}
+    found = {"tokens.weight": given.pop("wte.weight"), "positions.weight": given.pop("wpe.weight")}
     for part in ("weight", "bias"):
-        found[f"norm.{part}"] = given[f"ln_f.{part}"]
+        found[f"norm.{part}"] = given.pop(f"ln_f.{part}")
         for n in range(c.layers):
             for theirs, ours in _GPT2_LAYER.items():
-                value = given[f"h.{n}.{theirs}.{part}"]
+                value = given.pop(f"h.{n}.{theirs}.{part}")
                 is_matrix = value.ndim == 2
                 found[f"blocks.{n}.{ours}.{part}"] = value.t().contiguous() if is_matrix else value
     if not c.tie:
-        found["head.weight"] = given["lm_head.weight"]
+        found["head.weight"] = given.pop("lm_head.weight")
+    _require_all_used(given)
     return _widened(found)
 
 
@@ -209,18 +300,30 @@ def _to_gpt2(model: GPT) -> Tensors:
 
 def _from_llama(given: Tensors, c: GPTConfig) -> Tensors:
     given = {name.removeprefix("model."): value for name, value in given.items()}
-    found = {"tokens.weight": given["embed_tokens.weight"], "norm.weight": given["norm.weight"]}
+    found = {
+        "tokens.weight": given.pop("embed_tokens.weight"),
+        "norm.weight": given.pop("norm.weight"),
+    }
     if not c.tie:
-        found["head.weight"] = given["lm_head.weight"]
+        found["head.weight"] = given.pop("lm_head.weight")
     for n in range(c.layers):
         for part in ("weight", "bias"):
             names = [f"layers.{n}.self_attn.{x}_proj.{part}" for x in _QKV]
             if names[0] in given:
-                found[f"blocks.{n}.attention.qkv.{part}"] = eg.cat([given[x] for x in names])
+                found[f"blocks.{n}.attention.qkv.{part}"] = eg.cat([given.pop(x) for x in names])
             for theirs, ours in _LLAMA_LAYER.items():
                 if f"layers.{n}.{theirs}.{part}" in given:
-                    found[f"blocks.{n}.{ours}.{part}"] = given[f"layers.{n}.{theirs}.{part}"]
+                    found[f"blocks.{n}.{ours}.{part}"] = given.pop(f"layers.{n}.{theirs}.{part}")
+    _require_all_used(given)
     return _widened(found)
+
+
+def _require_all_used(left: Tensors) -> None:
+    """A weight that is not known belongs to another model, which would compute something else."""
+    unknown = sorted(name for name in left if not name.endswith(_WITHOUT_EFFECT))
+    require(
+        not unknown, f"there are weights of no known layer: {unknown[:3]}", "get the files again"
+    )
 
 
 def _to_llama(model: GPT) -> Tensors:
@@ -260,10 +363,14 @@ def _read_weights(place: Path) -> Tensors:
             f"{place} has neither {WEIGHTS} nor {INDEX}.\n"
             "  fix: save the model with safe serialization."
         )
-    places = _read_json(place / INDEX)["weight_map"]
-    for name in set(places.values()):
+    index = _read_json(place / INDEX)
+    places = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(places, dict):
+        raise ValueError(f"{place / INDEX} has no weight_map.\n  fix: get the files again.")
+    for name in places.values():
         # Names come from a file: a shard has to be a file of this folder.
-        require(Path(name).name == name, f"a shard is called {name!r}", "get the files again")
+        is_file = isinstance(name, str) and name and Path(name).name == name
+        require(bool(is_file), f"a shard is called {name!r}", "get the files again")
     found: Tensors = {}
     for name in sorted(set(places.values())):
         found |= load_file(place / name)
@@ -297,8 +404,8 @@ def _write_weights(place: Path, tensors: Tensors, shard_bytes: int | None) -> No
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        return read_json(path, limits.TOKENIZER_BYTES, "set EVERGRAD_TOKENIZER_BYTES")
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {error}.\n  fix: get the file again.") from error
 
 

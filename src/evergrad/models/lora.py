@@ -18,11 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import evergrad as eg
+from evergrad import config as limits
 from evergrad import nn
 from evergrad.io.safetensors import load_file, save_file
 from evergrad.models.model import require
+from evergrad.models.packed import PackedLinear, pack_weight
 from evergrad.nn import functional as F
 from evergrad.utils.atomic_file import replacing
+from evergrad.utils.bounded_read import read_json
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
@@ -39,7 +42,7 @@ class LoRAConfig:
 
     rank: int = 8
     alpha: float = 16.0
-    # Names of linear layers, or their last parts; ``*`` stands for anything.
+    # Names of linear layers, or their last parts; ``*`` matches anything.
     targets: tuple[str, ...] = ("qkv", "out", "widen", "gate")
 
     def __post_init__(self) -> None:
@@ -181,11 +184,13 @@ def read_adapter(folder: str | Path) -> Adapter:
     """The adapters that :func:`save_adapter` wrote."""
     place = Path(folder)
     try:
-        described = json.loads((place / CONFIG).read_text("utf-8"))
+        described = read_json(
+            place / CONFIG, limits.TOKENIZER_BYTES, "set EVERGRAD_TOKENIZER_BYTES"
+        )
         tensors = load_file(place / WEIGHTS)
         targets = described["target_modules"]
         config = LoRAConfig(described["r"], described["lora_alpha"], tuple(targets))
-    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{place} has no adapter that can be read: {error!r}.\n"
             f"  fix: name a folder with {CONFIG} and {WEIGHTS}."
@@ -204,7 +209,7 @@ class Adapter:
     def of(cls, model: nn.Module, config: LoRAConfig) -> Adapter:
         return cls(config, {name: value.clone() for name, value in adapter_state(model).items()})
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return asdict(self.config)
 
     def layers(self) -> dict[str, tuple[eg.Tensor, eg.Tensor]]:
@@ -240,9 +245,11 @@ class AdapterSwitch:
     def __init__(self, model: nn.Module, adapters: Mapping[str, Adapter]) -> None:
         self.adapters: dict[str, Adapter] = dict(adapters)
         self.current: str | None = None
-        layers = {n: m for n, m in model.named_modules() if _is_linear(m)}
+        layers = {
+            n: m for n, m in model.named_modules() if isinstance(m, (nn.Linear, PackedLinear))
+        }
         for adapter in self.adapters.values():
-            sizes = {n: layers[n].weight.shape for n in adapter.layers() if n in layers}
+            sizes = {n: _sizes(layers[n]) for n in adapter.layers() if n in layers}
             rank = adapter.config.rank
             _require_fits(
                 adapter,
@@ -263,8 +270,17 @@ class AdapterSwitch:
                 weight.copy_(self._plain[layer])
                 if layer in given:
                     a, b = given[layer]
-                    weight.add_(scale * (b @ a))
+                    learned = scale * (b @ a)
+                    weight.add_(learned if weight.ndim == 2 else pack_weight(learned))
         self.current = name
+
+
+def _sizes(layer: nn.Module) -> tuple[int, int]:
+    """Outputs and inputs of a linear layer."""
+    if isinstance(layer, PackedLinear):
+        return layer.outputs, layer.inputs
+    outputs, inputs = layer.weight.shape
+    return outputs, inputs
 
 
 def _require_fits(adapter: Adapter, expected: Mapping[str, Sequence[Any]]) -> None:

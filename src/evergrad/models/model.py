@@ -52,7 +52,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def require(holds: bool, problem: str, fix: str) -> None:
-    """Options that make no sense are an error that tells the fix."""
+    """Options that make no sense are an error that says the fix."""
     if not holds:
         raise ValueError(f"{problem}.\n  fix: {fix}.")
 

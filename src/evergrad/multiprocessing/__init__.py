@@ -1,8 +1,8 @@
 """Python's ``multiprocessing`` under PyTorch's name, with :func:`spawn`.
 
-Tensors can be sent through queues and pipes and given to processes: they are pickled, so the
-other process gets a copy. Memory is shared by tensors that were moved to shared memory with
-``share_memory_`` before a process was forked.
+Tensors can be sent through queues and pipes and given to processes. One that was moved to shared
+memory with ``share_memory_`` is sent by reference, and writes of either process are seen by the
+other; of any other tensor the other process gets a copy.
 """
 
 import multiprocessing as _multiprocessing
@@ -17,6 +17,7 @@ from evergrad.multiprocessing.processes import (
     spawn,
     start_processes,
 )
+from evergrad.ops.surface.sharing import register_with_processes
 
 __all__ = [
     *_multiprocessing.__all__,
@@ -52,3 +53,6 @@ def set_sharing_strategy(new_strategy: str) -> None:
             f"invalid sharing strategy {new_strategy!r}, expected one of "
             f"{get_all_sharing_strategies()}"
         )
+
+
+register_with_processes()

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-# As many characters as fit into a pipe that nobody reads yet, whatever their encoding.
+from evergrad.core.types import Args
+
+# As many characters as fit into a pipe that is not read yet, whatever their encoding.
 _LONGEST_MESSAGE = 15_000
 
 
@@ -60,7 +62,7 @@ class ProcessContext:
         """Wait until a process ends; true if it was the last.
 
         If it failed, the others are stopped (killed after ``grace_period`` seconds, if given) and
-        an exception tells what happened.
+        an exception says what happened.
         """
         ended = [self.sentinels.pop(s) for s in wait(self.sentinels.keys(), timeout)]
         failed = [index for index in ended if self._exit_code(index) != 0]
@@ -116,8 +118,8 @@ def _signal_name(number: int) -> str:
 
 
 def start_processes(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...] = (),
+    fn: Callable[..., object],
+    args: Args = (),
     nprocs: int = 1,
     join: bool = True,
     daemon: bool = False,
@@ -153,8 +155,8 @@ def start_processes(
     return None
 
 
-def _run(fn: Callable[..., Any], index: int, args: tuple[Any, ...], errors: Connection) -> None:
-    """The main function of a process: an exception goes to whoever waits."""
+def _run(fn: Callable[..., object], index: int, args: Args, errors: Connection) -> None:
+    """The main function of a process: an exception goes to the process that joins."""
     try:
         fn(index, *args)
     except KeyboardInterrupt:
@@ -165,8 +167,8 @@ def _run(fn: Callable[..., Any], index: int, args: tuple[Any, ...], errors: Conn
 
 
 def spawn(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...] = (),
+    fn: Callable[..., object],
+    args: Args = (),
     nprocs: int = 1,
     join: bool = True,
     daemon: bool = False,

@@ -46,14 +46,14 @@ class _Collation:
         self.multiple = multiple
         self.offsets: dict[tuple[int, ...], Tensor] = {}
 
-    def collated(self, examples: list[Any], fill: Any) -> Any:
+    def collated(self, examples: list[Any], fill: object) -> object:
         first = examples[0]
         if isinstance(first, Mapping):
             return {key: self.collated([e[key] for e in examples], _at(fill, key)) for key in first}
         if isinstance(first, tuple | list):
             columns = zip(*examples, strict=True)
             parts = [self.collated(list(c), _at(fill, i)) for i, c in enumerate(columns)]
-            named: Callable[..., Any] | None = getattr(type(first), "_make", None)
+            named: Callable[..., object] | None = getattr(type(first), "_make", None)
             return type(first)(parts) if named is None else named(parts)
         tensors = [as_tensor(example) for example in examples]
         if not tensors[0].ndim:
@@ -73,7 +73,7 @@ class _Collation:
         return jagged_tensor(cat(examples), offsets)
 
 
-def _at(fill: Any, key: Any) -> Any:
+def _at(fill: Any, key: Any) -> object:
     """What one part of the examples is filled with."""
     return fill[key] if isinstance(fill, Mapping | tuple | list) else fill
 

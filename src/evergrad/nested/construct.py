@@ -148,7 +148,7 @@ def nested_tensor_from_jagged(
     dim = 1 if jagged_dim is None else normalize_dim(jagged_dim, values.ndim + 1)
     if dim == 0:
         raise ValueError("Expected jagged_dim >=1, but got 0.")
-    _check_offsets(offsets, lengths, values._type.shape[dim - 1])
+    check_offsets(offsets, lengths, values._type.shape[dim - 1])
     return jagged_tensor(values, offsets, lengths, dim)
 
 
@@ -156,7 +156,8 @@ def _is_traced(tensor: Tensor | None) -> bool:
     return tensor is not None and not is_known(tensor)
 
 
-def _check_offsets(offsets: Tensor, lengths: Tensor | None, extent: int) -> None:
+def check_offsets(offsets: Tensor, lengths: Tensor | None, extent: int) -> None:
+    """Raise unless offsets, and lengths if there are any, name parts of so many values."""
     if offsets.ndim != 1 or offsets.dtype not in (dtypes.int32, dtypes.int64):
         raise RuntimeError(
             "offsets must be integers in one dimension: where each example begins, and the end"
@@ -166,6 +167,8 @@ def _check_offsets(offsets: Tensor, lengths: Tensor | None, extent: int) -> None
     starts = offsets.array()
     ends = starts[1:] if lengths is None else starts[:-1] + lengths.array()
     outside = starts.size and (starts.min() < 0 or (ends.size and ends.max() > extent))
+    if lengths is not None and (lengths.array() < 0).any():
+        raise RuntimeError(f"lengths must be from 0 on, got {lengths.tolist()}")
     if outside or (np.diff(starts) < 0).any():
         raise RuntimeError(
             f"offsets must grow from 0 to at most {extent}, the number of values; got "

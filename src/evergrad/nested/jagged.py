@@ -8,7 +8,7 @@ values, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from evergrad.sparse.pattern import Patterned
 if TYPE_CHECKING:
     from evergrad.core.types import DtypeLike, MemoryFormatLike
 
-_apply_row: ExtensionPoint[..., Any] = ExtensionPoint("jagged_row")
+_apply_row: ExtensionPoint[..., object] = ExtensionPoint("jagged_row")
 
 
 class NestedTensor(Patterned):
@@ -118,10 +118,10 @@ class NestedTensor(Patterned):
             for start, extent in zip(starts, extents, strict=False)
         )
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Tensor]:
         return iter(self.unbind())
 
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self, index: object) -> Tensor:
         items = index if isinstance(index, tuple) else (index,)
         if isinstance(items[0], int):
             examples = self.unbind()
@@ -170,7 +170,7 @@ class NestedTensor(Patterned):
 
     # -- other shapes -----------------------------------------------------------------------
 
-    def view(self, *shape: Any) -> NestedTensor:  # type: ignore[override]
+    def view(self, *shape: object) -> NestedTensor:  # type: ignore[override]
         """Another shape behind the ragged dimension, which is given as ``-1`` or as it is."""
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
         target = [*given]
@@ -185,6 +185,20 @@ class NestedTensor(Patterned):
         return self.with_elements(values.reshape(values.shape[0], *rest))  # type: ignore[no-any-return]
 
     reshape = view  # type: ignore[assignment]
+
+    def expand(self, *shape: Any) -> NestedTensor:  # type: ignore[override]
+        """Singleton dimensions repeated; the ragged one is given as ``-1`` or as it is."""
+        given = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+        target, dim = [*given], self._ragged_dim
+        same = len(target) == self.ndim and target[0] in (-1, len(self))
+        if not same or target[dim] not in (-1, self.ragged):
+            raise RuntimeError(
+                f"expand(): a nested tensor of {self.shape} keeps its examples and its ragged "
+                f"dimension; got {tuple(given)}"
+            )
+        values = self.live_elements()
+        target[dim] = -1
+        return self.with_elements(values.expand(target[1:]))  # type: ignore[no-any-return]
 
     def unsqueeze(self, dim: int) -> NestedTensor:  # type: ignore[override]
         """With a new singleton dimension behind the first."""
@@ -221,7 +235,12 @@ class NestedTensor(Patterned):
             words.append("requires_grad=True")
         return f"NestedTensor({', '.join(words)}, contiguous={self.is_contiguous()})"
 
-    def __reduce_ex__(self, protocol: object) -> Any:
+    def __reduce_ex__(
+        self, protocol: object
+    ) -> tuple[
+        Callable[[Tensor, Tensor, Tensor | None, int, bool], Tensor],
+        tuple[Tensor, Tensor, Tensor | None, int, bool],
+    ]:
         args = (self._elements, self._offsets, self._lengths, self._ragged_dim)
         return _rebuilt, (*args, self.requires_grad)
 
@@ -242,7 +261,7 @@ def raw_jagged(
     values: Tensor, offsets: Tensor, lengths: Tensor | None, ragged_dim: int
 ) -> NestedTensor:
     """A ragged tensor of these parts, without history. Nothing is checked."""
-    inner: list[Any] = list(values._type.shape)
+    inner: list[object] = list(values._type.shape)
     inner[ragged_dim - 1] = ragged_size_of(offsets, lengths)
     shape = (offsets.numel() - 1, *inner)
     made: NestedTensor = without_array(

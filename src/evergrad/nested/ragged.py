@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from evergrad.core.tensor import Array, Tensor
+from evergrad.core.tensor import RAGGED_SIZE, Array, Tensor
 
 _next_number = itertools.count(1).__next__
 
@@ -53,7 +53,7 @@ class RaggedSize:
 def ragged_size_of(offsets: Tensor, lengths: Tensor | None) -> RaggedSize:
     """The extent that goes with these offsets: the same each time."""
     held = (offsets if lengths is None else lengths).__dict__
-    found: RaggedSize = held.setdefault("ragged_size", RaggedSize())
+    found: RaggedSize = held.setdefault(RAGGED_SIZE, RaggedSize())
     return found
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from evergrad.core.bind import bind
 from evergrad.core.compound import CompoundType, no_form, without_array
 from evergrad.core.dtypes import dtype
 from evergrad.core.memory_format import strided
-from evergrad.core.op import Op
+from evergrad.core.op import TABLE, Op
 from evergrad.core.shapes import Shape, normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.nested.ragged import RaggedSize
@@ -24,10 +25,12 @@ from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.sparse.pattern import Patterned
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DtypeLike, MemoryFormatLike
+    from evergrad.core.types import Attrs, DtypeLike, MemoryFormatLike
 
-_ON_VALUES = ("cast", "clone")
-_ON_EXAMPLES = ("permute", "matmul", "linear", "softmax", "log_softmax", "sum", "mean")
+_ON_VALUES = frozenset((TABLE["cast"], TABLE["clone"]))
+_ON_EXAMPLES = frozenset(
+    TABLE[name] for name in ("permute", "matmul", "linear", "softmax", "log_softmax", "sum", "mean")
+)
 
 
 class StridedNestedTensor(Patterned):
@@ -58,10 +61,10 @@ class StridedNestedTensor(Patterned):
     def filled(self, value: object, dtype: dtype) -> Tensor:
         return self.rebuilt(full(self._elements.shape, value, dtype=dtype))
 
-    def bind_row(self, op: Op, args: tuple[object, ...], attrs: dict[str, Any]) -> Any:
-        if op.family == "elementwise" or op.name in _ON_VALUES:
+    def bind_row(self, op: Op, args: tuple[object, ...], attrs: Attrs) -> Any:
+        if op.family == "elementwise" or op in _ON_VALUES:
             return self._elementwise(op, args, attrs)
-        if op.name not in _ON_EXAMPLES:
+        if op not in _ON_EXAMPLES:
             raise no_form(op.name, self)
         if 0 in attrs.get("dims", ()) or attrs.get("dim") == 0 or attrs.get("order", (0,))[0] != 0:
             raise no_form(op.name, self)
@@ -72,13 +75,13 @@ class StridedNestedTensor(Patterned):
         found = [bind(op, *row, **inner) for row in zip(*columns, strict=True)]
         return of_examples(found)
 
-    def _elementwise(self, op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
+    def _elementwise(self, op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> object:
         width = self._type.shape[-1]
         rows = any(isinstance(a, Tensor) and a._type.shape == (width,) for a in args)
         values = [self._beside(op.name, a, rows) for a in args]
         return self.with_elements(bind(op, *values, **attrs).reshape(-1))
 
-    def _beside(self, name: str, operand: object, as_rows: bool) -> Any:
+    def _beside(self, name: str, operand: object, as_rows: bool) -> object:
         """An operand as it stands beside the buffer: a number, a nested tensor of the same shapes,
         or a vector along the last dimension, if all examples have the same one."""
         if isinstance(operand, StridedNestedTensor):
@@ -111,7 +114,7 @@ class StridedNestedTensor(Patterned):
         if dim is None:
             return self.shape
         dim = normalize_dim(dim, self.ndim)
-        extent: Any = self._type.shape[dim]
+        extent: object = self._type.shape[dim]
         if isinstance(extent, RaggedSize):
             raise RuntimeError(f"Given dimension {dim} is irregular and does not have a size.")
         return extent
@@ -136,10 +139,10 @@ class StridedNestedTensor(Patterned):
             for shape, (start, stop) in zip(self._shapes, itertools.pairwise(ends), strict=True)
         )
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Tensor]:
         return iter(self.unbind())
 
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self, index: object) -> Tensor:
         items = index if isinstance(index, tuple) else (index,)
         if not isinstance(items[0], int):
             raise no_form("index", self)
@@ -174,7 +177,12 @@ class StridedNestedTensor(Patterned):
             history = ", requires_grad=True"
         return "nested_tensor([\n  " + ",\n  ".join(texts) + "\n]" + history + ")"
 
-    def __reduce_ex__(self, protocol: object) -> Any:
+    def __reduce_ex__(
+        self, protocol: object
+    ) -> tuple[
+        Callable[[Tensor, tuple[tuple[int, ...], ...], bool], Tensor],
+        tuple[Tensor, tuple[tuple[int, ...], ...], bool],
+    ]:
         return _rebuilt, (self._elements, self._shapes, self.requires_grad)
 
 
@@ -182,7 +190,7 @@ def _rebuilt(elements: Tensor, shapes: tuple[Shape, ...], requires_grad: bool) -
     return raw_strided(elements, shapes).requires_grad_(requires_grad)
 
 
-def _examples_of(operand: object, count: int) -> Any:
+def _examples_of(operand: object, count: int) -> tuple[object, ...]:
     if isinstance(operand, StridedNestedTensor):
         return operand.unbind()
     if isinstance(operand, Tensor) and operand.ndim > 2:
@@ -190,7 +198,7 @@ def _examples_of(operand: object, count: int) -> Any:
     return (operand,) * count
 
 
-def _without_first(attr: object) -> Any:
+def _without_first(attr: object) -> object:
     """An attribute of a row on the whole as it is for one example: dimensions count one less."""
     if isinstance(attr, bool) or not isinstance(attr, int | tuple):
         return attr

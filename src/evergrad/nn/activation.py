@@ -143,6 +143,9 @@ class ReLU6(Hardtanh):
 class Sigmoid(_Activation):
     """``1 / (1 + exp(-x))``"""
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def forward(self, input: Tensor) -> Tensor:
         return input.sigmoid()
 
@@ -170,6 +173,9 @@ class Hardsigmoid(_Activation):
 
 class Tanh(_Activation):
     """The hyperbolic tangent."""
+
+    def __init__(self) -> None:
+        super().__init__()
 
     def forward(self, input: Tensor) -> Tensor:
         return input.tanh()
@@ -375,6 +381,9 @@ class Tanhshrink(_Activation):
     tensor([-1.0360e+00, -5.0813e-03,  3.7883e-02,  7.0000e+00])
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def forward(self, input: Tensor) -> Tensor:
         return F.tanhshrink(input)
 
@@ -403,6 +412,9 @@ class LogSigmoid(_Activation):
     tensor([-2.1269e+00, -8.2594e-01, -4.7408e-01, -3.3541e-04])
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def forward(self, input: Tensor) -> Tensor:
         return F.logsigmoid(input)
 
@@ -430,6 +442,9 @@ class Softsign(_Activation):
     >>> nn.Softsign()(x)
     tensor([-0.6667, -0.2000,  0.3333,  0.8889])
     """
+
+    def __init__(self) -> None:
+        super().__init__()
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softsign(input)
@@ -530,6 +545,9 @@ class Softmax2d(_Activation):
     >>> nn.Softmax2d()(eg.zeros(2, 1, 1)).flatten()
     tensor([0.5000, 0.5000])
     """
+
+    def __init__(self) -> None:
+        super().__init__()
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (3, 4):

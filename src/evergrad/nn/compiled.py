@@ -11,7 +11,7 @@ from evergrad.nn.module import Module
 
 @provides("optimized_module")
 class OptimizedModule(Module):
-    """Stands for a module: same parameters, modes and attributes; calls are compiled."""
+    """Wraps a module: same parameters, modes and attributes; calls are compiled."""
 
     def __init__(
         self, module: Module, check_finite: bool = False, memory_limit: int | None = None,
@@ -37,6 +37,20 @@ class OptimizedModule(Module):
     def train(self, mode: bool = True) -> OptimizedModule:
         self._orig_mod.train(mode)
         return super().train(mode)
+
+    # Attributes are those of the module, but for what Module itself keeps in each instance.
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in self.__dict__ or name == "_orig_mod":
+            super().__setattr__(name, value)
+        else:
+            setattr(self._orig_mod, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in self.__dict__:
+            super().__delattr__(name)
+        else:
+            delattr(self._orig_mod, name)
 
     def __getattr__(self, name: str) -> Any:
         if name == "_orig_mod":

@@ -60,7 +60,7 @@ class Sequential(Module):
     def _key(self, index: object) -> str:
         return list(self._modules)[_place(len(self), index)]
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         if isinstance(index, slice):
             return type(self)(OrderedDict(list(self._modules.items())[index]))
         return self._modules[self._key(index)]
@@ -142,7 +142,7 @@ class ModuleList(Module):
     def _set_all(self, modules: Iterable[Module]) -> None:
         _renumber(self, modules)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         if isinstance(index, slice):
             return type(self)(list(self)[index])
         return self._modules[str(_place(len(self), index))]
@@ -261,7 +261,7 @@ class ModuleDict(Module):
             self[key] = module
 
 
-def _as_parameter(value: object) -> Any:
+def _as_parameter(value: object) -> object:
     if isinstance(value, Tensor) and not isinstance(value, Parameter):
         return Parameter(value, value.is_floating_point() or value.is_complex())
     return value
@@ -280,7 +280,7 @@ class ParameterList(Module):
     def __getitem__(self, index: int) -> Any: ...
     @overload
     def __getitem__(self, index: slice) -> ParameterList: ...
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         if isinstance(index, slice):
             return type(self)(list(self)[index])
         return getattr(self, str(_place(self._size, index)))
@@ -312,7 +312,7 @@ class ParameterList(Module):
     def extra_repr(self) -> str:
         return "\n".join(f"  ({i}): {_description(value, 'dtype')}" for i, value in enumerate(self))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         raise RuntimeError("ParameterList should not be called.")
 
 
@@ -357,7 +357,7 @@ class ParameterDict(Module):
         """Pairs of name and entry."""
         return [(key, self[key]) for key in self._names]
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> Any:
         """The entry of a name, or a default."""
         return getattr(self, key) if key in self._names else default
 
@@ -419,7 +419,7 @@ class ParameterDict(Module):
     def extra_repr(self) -> str:
         return "\n".join(f"  ({key}): {_description(value, 'type')}" for key, value in self.items())
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         raise RuntimeError("ParameterDict should not be called.")
 
 

@@ -42,9 +42,13 @@ class _ConvNd(Module):
         if groups <= 0:
             raise ValueError("groups must be a positive integer")
         if in_channels % groups:
-            raise ValueError("in_channels must be divisible by groups")
+            raise ValueError(
+                f"in_channels must be divisible by groups, got {in_channels} and {groups}"
+            )
         if out_channels % groups:
-            raise ValueError("out_channels must be divisible by groups")
+            raise ValueError(
+                f"out_channels must be divisible by groups, got {out_channels} and {groups}"
+            )
         if isinstance(padding, str) and padding not in ("same", "valid"):
             raise ValueError(
                 f"Invalid padding string {padding!r}, should be one of ('same', 'valid')"

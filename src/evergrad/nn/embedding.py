@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from evergrad.core import dtypes
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.core.tracing import is_known
+from evergrad.core.types import Kwargs
 from evergrad.nn import functional as F
 from evergrad.nn import init
 from evergrad.nn.containers import ModuleList, Sequential
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _Table(Module):
-    """The weight of a lookup table and the row that stands for padding."""
+    """The weight of a lookup table and the padding row."""
 
     def _make_weight(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None,
@@ -176,7 +177,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     def __init__(
         self, in_features: int, n_classes: int, cutoffs: Sequence[int], div_value: float = 4.0,
-        head_bias: bool = False, device: Any = None, dtype: Any = None,
+        head_bias: bool = False, device: DeviceLike = None, dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__()
         bounds = list(cutoffs)
@@ -198,7 +199,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self.shortlist_size: int = bounds[0]
         self.n_clusters: int = len(bounds)
         self.head_size: int = self.shortlist_size + self.n_clusters
-        factory = {"device": device, "dtype": dtype}
+        factory: Kwargs = {"device": device, "dtype": dtype}
         self.head: Linear = Linear(in_features, self.head_size, bias=head_bias, **factory)
         self.tail: ModuleList = ModuleList()
         for i in range(self.n_clusters):

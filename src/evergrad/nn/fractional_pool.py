@@ -83,7 +83,7 @@ def _check(name: str, rank: int, input: Tensor, count: Shape, kernel: Shape) -> 
 
 def _fractional_max_pool(
     rank: int,
-) -> tuple[Callable[..., Any], Callable[..., tuple[Tensor, Tensor]]]:
+) -> tuple[Callable[..., tuple[Tensor, Tensor] | Tensor], Callable[..., tuple[Tensor, Tensor]]]:
     name = f"fractional_max_pool{rank}d"
 
     def with_indices(
@@ -109,7 +109,7 @@ def _fractional_max_pool(
         input: Tensor, kernel_size: Ints, output_size: Ints | Sequence[int | None] | None = None,
         output_ratio: object = None, return_indices: bool = False,
         _random_samples: Tensor | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> tuple[Tensor, Tensor] | Tensor:  # fmt: skip
         found = with_indices(
             input, kernel_size, output_size, output_ratio, return_indices, _random_samples
         )
@@ -122,9 +122,9 @@ def _fractional_max_pool(
     return autocast_policy(AutocastPolicy.FLOAT32)(function), with_indices
 
 
-fractional_max_pool2d: Callable[..., Any]
+fractional_max_pool2d: Callable[..., object]
 fractional_max_pool2d_with_indices: Callable[..., tuple[Tensor, Tensor]]
 fractional_max_pool2d, fractional_max_pool2d_with_indices = _fractional_max_pool(2)
-fractional_max_pool3d: Callable[..., Any]
+fractional_max_pool3d: Callable[..., object]
 fractional_max_pool3d_with_indices: Callable[..., tuple[Tensor, Tensor]]
 fractional_max_pool3d, fractional_max_pool3d_with_indices = _fractional_max_pool(3)

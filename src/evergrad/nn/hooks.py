@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from evergrad.autograd.function import Function
+from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import RemovableHandle
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.extension import provides
+
+if TYPE_CHECKING:
+    from evergrad.autograd.function import FunctionCtx
 
 Hook = Callable[..., Any]
 
@@ -43,46 +47,68 @@ def global_hooks() -> HookTables | None:
     return HookTables.everywhere
 
 
+# What the entries of a table have besides the hook, as it is by default.
+_FLAGS = {"forward": (False, False), "forward_pre": (False,), "load_pre": (False,)}
+
+
+class NamedHooks(MutableMapping[int, Hook]):
+    """A table of a module's hooks without their flags; what is written to it is written there."""
+
+    def __init__(self, module: ModuleHooks, table: str) -> None:
+        self._module, self._table = module, table
+
+    def _entries(self) -> dict[int, Any]:
+        hooks = self._module.__dict__.get("_hooks")
+        return {} if hooks is None else getattr(hooks, self._table)
+
+    def __getitem__(self, key: int) -> Hook:
+        entry = self._entries()[key]
+        hook: Hook = entry[0] if isinstance(entry, tuple) else entry
+        return hook
+
+    def __setitem__(self, key: int, hook: Hook) -> None:
+        flags = _FLAGS.get(self._table)
+        entries = getattr(self._module._tables(), self._table)
+        entries[key] = hook if flags is None else (hook, *flags)
+        MUTATIONS.advance()
+
+    def __delitem__(self, key: int) -> None:
+        del self._entries()[key]
+        MUTATIONS.advance()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._entries())
+
+    def __len__(self) -> int:
+        return len(self._entries())
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+def _named_hooks(table: str) -> Any:
+    def put(module: ModuleHooks, hooks: Mapping[int, Hook]) -> None:
+        found = NamedHooks(module, table)
+        found.clear()
+        found.update(hooks)
+
+    return property(lambda module: NamedHooks(module, table), put)
+
+
 class ModuleHooks:
     """The part of a module that registers and calls hooks."""
 
     _hooks: HookTables | None
 
-    # The tables under PyTorch's private names, as packages read them.
+    # The tables under PyTorch's private names, as packages and users edit them.
 
-    @property
-    def _forward_hooks(self) -> dict[int, Hook]:
-        return self._functions_of("forward")
-
-    @property
-    def _forward_pre_hooks(self) -> dict[int, Hook]:
-        return self._functions_of("forward_pre")
-
-    @property
-    def _backward_hooks(self) -> dict[int, Hook]:
-        return self._functions_of("backward")
-
-    @property
-    def _backward_pre_hooks(self) -> dict[int, Hook]:
-        return self._functions_of("backward_pre")
-
-    @property
-    def _state_dict_hooks(self) -> dict[int, Hook]:
-        return self._functions_of("state")
-
-    @property
-    def _load_state_dict_pre_hooks(self) -> dict[int, Hook]:
-        return self._functions_of("load_pre")
-
-    @property
-    def _load_state_dict_post_hooks(self) -> dict[int, Hook]:
-        return self._functions_of("load_post")
-
-    def _functions_of(self, table: str) -> dict[int, Hook]:
-        if self.__dict__.get("_hooks") is None:
-            return {}
-        entries = getattr(self._hooks, table)
-        return {key: e[0] if isinstance(e, tuple) else e for key, e in entries.items()}
+    _forward_hooks = _named_hooks("forward")
+    _forward_pre_hooks = _named_hooks("forward_pre")
+    _backward_hooks = _named_hooks("backward")
+    _backward_pre_hooks = _named_hooks("backward_pre")
+    _state_dict_hooks = _named_hooks("state")
+    _load_state_dict_pre_hooks = _named_hooks("load_pre")
+    _load_state_dict_post_hooks = _named_hooks("load_post")
 
     def _tables(self) -> HookTables:
         if self._hooks is None:
@@ -141,7 +167,7 @@ class ModuleHooks:
 
     # -- calling ----------------------------------------------------------------------------
 
-    def _call_with_hooks(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def _call_with_hooks(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         tables = [t for t in (HookTables.everywhere, self._hooks) if t is not None]
         for table in tables:
             for hook, with_kwargs in list(table.forward_pre.values()):
@@ -183,7 +209,7 @@ def _changed_input(
     module: object,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+) -> tuple[tuple[object, ...], dict[str, object]]:
     if with_kwargs:
         changed = hook(module, args, kwargs)
         if changed is None:
@@ -206,7 +232,9 @@ class _Pass(Function):
     calls_hooks = True
 
     @staticmethod
-    def forward(ctx: Any, on_grads: Callable[..., Any], *tensors: Tensor) -> Any:
+    def forward(
+        ctx: FunctionCtx, on_grads: Callable[..., object], *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
         ctx.on_grads = on_grads
         passed = tuple(t.view_as(t) for t in tensors)
         ctx.mark_non_differentiable(
@@ -215,7 +243,7 @@ class _Pass(Function):
         return passed
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: FunctionCtx, *grads: object) -> object:
         return (None, *ctx.on_grads(grads))
 
 
@@ -241,19 +269,19 @@ class _BackwardWatch:
         self.module = module
         self.before = [hook for table in tables for hook in table.backward_pre.values()]
         self.after = [hook for table in tables for hook in table.backward.values()]
-        self.grad_output: tuple[Any, ...] | None = None
+        self.grad_output: tuple[object, ...] | None = None
         self.inputs = self.outputs = 0
         self.input_places: list[int] = []
         self.output_places: list[int] = []
 
-    def on_inputs(self, args: tuple[object, ...]) -> tuple[Any, ...]:
+    def on_inputs(self, args: tuple[object, ...]) -> tuple[object, ...]:
         if not self.before and not self.after:
             return args
         self.inputs = len(args)
         args, self.input_places = _through(args, self.grads_in)
         return args
 
-    def on_outputs(self, result: object) -> Any:
+    def on_outputs(self, result: object) -> object:
         if not self.before and not self.after:
             return result
         if not isinstance(result, (Tensor, tuple)):
@@ -267,7 +295,7 @@ class _BackwardWatch:
         passed, self.output_places = _through(values, self.grads_out)
         return passed if isinstance(result, tuple) else passed[0]
 
-    def grads_out(self, grads: tuple[object, ...]) -> tuple[Any, ...]:
+    def grads_out(self, grads: tuple[object, ...]) -> tuple[object, ...]:
         packed = _spread(grads, self.output_places, self.outputs)
         for hook in self.before:
             packed = _replaced(hook(self.module, packed), packed, "pre hook", "grad_output")
@@ -292,7 +320,7 @@ class _BackwardWatch:
                     "return None or None for all gradients."
                 )
 
-    def grads_in(self, grads: tuple[object, ...]) -> tuple[Any, ...]:
+    def grads_in(self, grads: tuple[object, ...]) -> tuple[object, ...]:
         if self.grad_output is None:  # a gradient that did not come through the outputs
             return grads
         packed = _spread(grads, self.input_places, self.inputs)
@@ -303,14 +331,16 @@ class _BackwardWatch:
         return tuple(packed[i] for i in self.input_places)
 
 
-def _spread(values: tuple[object, ...], places: list[int], size: int) -> tuple[Any, ...]:
+def _spread(values: tuple[object, ...], places: list[int], size: int) -> tuple[object, ...]:
     found: list[Any] = [None] * size
     for place, value in zip(places, values, strict=True):
         found[place] = value
     return tuple(found)
 
 
-def _replaced(found: Any, former: tuple[Any, ...], hook: str, what: str) -> tuple[Any, ...]:
+def _replaced(
+    found: tuple[Tensor, ...] | None, former: tuple[object, ...], hook: str, what: str
+) -> tuple[object, ...]:
     """The gradients a hook returned, or the former ones if it returned none."""
     if found is None:
         return former
@@ -361,7 +391,17 @@ _global_buffer_registration_hooks: dict[int, Hook] = {}
 _global_module_registration_hooks: dict[int, Hook] = {}
 
 
-def registered(hooks: dict[int, Hook], module: Any, name: str, value: Any) -> Any:
+@provides("registration_hooks")
+def registration_hooks() -> list[dict[int, Hook]]:
+    """The tables of hooks on what modules register."""
+    return [
+        _global_parameter_registration_hooks,
+        _global_buffer_registration_hooks,
+        _global_module_registration_hooks,
+    ]
+
+
+def registered(hooks: dict[int, Hook], module: object, name: str, value: object) -> Any:
     """What a module enters under a name: the value, or what a hook gives in its place."""
     for hook in hooks.values():
         other = hook(module, name, value)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import GeneratorLike
 from evergrad.lazy import known_names
 from evergrad.linalg import qr
 from evergrad.ops.rows.creation.constants import empty
@@ -21,7 +23,7 @@ _LINEAR = (
 )  # fmt: skip
 
 
-def calculate_gain(nonlinearity: str, param: Any = None) -> float:
+def calculate_gain(nonlinearity: str, param: object = None) -> float:
     """How much a nonlinearity shrinks the size of signals, as a factor to make up for it.
 
     Args:
@@ -47,7 +49,9 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
     raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
 
 
-def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
+def uniform_(
+    tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: GeneratorLike = None
+) -> Tensor:
     """Fill with numbers spread evenly between ``a`` and ``b``.
 
     Args:
@@ -63,7 +67,9 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
         return tensor.uniform_(a, b, generator=generator)
 
 
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
+def normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: GeneratorLike = None
+) -> Tensor:
     """Fill with normally distributed numbers.
 
     Args:
@@ -123,7 +129,7 @@ def _cumulative_normal(x: float) -> float:
 
 def trunc_normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
-    generator: object = None,
+    generator: GeneratorLike = None,
 ) -> Tensor:  # fmt: skip
     """Fill with normally distributed numbers that lie between ``a`` and ``b``.
 
@@ -153,7 +159,7 @@ def trunc_normal_(
 
 
 def _redraw_outside(
-    tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any
+    tensor: Tensor, mean: float, std: float, a: float, b: float, generator: GeneratorLike
 ) -> None:
     """Normal numbers, drawn again where they lie outside."""
     low, high = tensor.new_tensor(a).item(), tensor.new_tensor(b).item()
@@ -167,7 +173,7 @@ def _redraw_outside(
 
 
 def _accept_by_density(
-    tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any
+    tensor: Tensor, mean: float, std: float, a: float, b: float, generator: GeneratorLike
 ) -> None:
     """Evenly spread numbers, drawn again as often as the density there is low."""
     peak = -0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2
@@ -245,7 +251,7 @@ def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
     return fan_in if mode == "fan_in" else fan_out
 
 
-def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: object = None) -> Tensor:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: GeneratorLike = None) -> Tensor:
     """Glorot's uniform: signals keep their size forward and backward.
 
     Args:
@@ -263,7 +269,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: object = None)
     return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: object = None) -> Tensor:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: GeneratorLike = None) -> Tensor:
     """Glorot's normal: signals keep their size forward and backward.
 
     Args:
@@ -288,7 +294,7 @@ def _is_empty(tensor: Tensor) -> bool:
 
 def kaiming_uniform_(
     tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
-    generator: object = None,
+    generator: GeneratorLike = None,
 ) -> Tensor:  # fmt: skip
     """He's uniform: signals keep their size through rectifiers.
 
@@ -312,7 +318,7 @@ def kaiming_uniform_(
 
 def kaiming_normal_(
     tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
-    generator: object = None,
+    generator: GeneratorLike = None,
 ) -> Tensor:  # fmt: skip
     """He's normal: signals keep their size through rectifiers.
 
@@ -333,7 +339,7 @@ def kaiming_normal_(
     return normal_(tensor, 0.0, std, generator)
 
 
-def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: GeneratorLike = None) -> Tensor:
     """Fill with a (semi-)orthogonal matrix.
 
     Args:
@@ -364,7 +370,9 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
     return tensor
 
 
-def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
+def sparse_(
+    tensor: Tensor, sparsity: float, std: float = 0.01, generator: GeneratorLike = None
+) -> Tensor:
     """Fill a matrix with normal numbers, a part of each column with zeros.
 
     Args:
@@ -387,10 +395,10 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     return tensor
 
 
-def _deprecated(name: str) -> Any:
+def _deprecated(name: str) -> Callable[..., Tensor]:
     current = globals()[name + "_"]
 
-    def former(*args: Any, **kwargs: Any) -> Tensor:
+    def former(*args: object, **kwargs: object) -> Tensor:
         warnings.warn(
             f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.",
             FutureWarning,
@@ -403,17 +411,17 @@ def _deprecated(name: str) -> Any:
     return former
 
 
-uniform: Any = _deprecated("uniform")
-normal: Any = _deprecated("normal")
-constant: Any = _deprecated("constant")
-eye: Any = _deprecated("eye")
-dirac: Any = _deprecated("dirac")
-xavier_uniform: Any = _deprecated("xavier_uniform")
-xavier_normal: Any = _deprecated("xavier_normal")
-kaiming_uniform: Any = _deprecated("kaiming_uniform")
-kaiming_normal: Any = _deprecated("kaiming_normal")
-orthogonal: Any = _deprecated("orthogonal")
-sparse: Any = _deprecated("sparse")
+uniform: object = _deprecated("uniform")
+normal: object = _deprecated("normal")
+constant: Callable[..., Tensor] = _deprecated("constant")
+eye: object = _deprecated("eye")
+dirac: object = _deprecated("dirac")
+xavier_uniform: object = _deprecated("xavier_uniform")
+xavier_normal: object = _deprecated("xavier_normal")
+kaiming_uniform: object = _deprecated("kaiming_uniform")
+kaiming_normal: object = _deprecated("kaiming_normal")
+orthogonal: object = _deprecated("orthogonal")
+sparse: Callable[..., Tensor] = _deprecated("sparse")
 
 __all__ = [
     "calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_",

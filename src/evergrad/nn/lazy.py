@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class LazyModuleMixin:
     """Turns into its ``cls_to_become`` when the first input has told the missing size."""
 
-    cls_to_become: type[Any]
+    cls_to_become: type
 
     def has_uninitialized_params(self) -> bool:
         tables = (*self._parameters.values(), *self._buffers.values())  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ class LazyModuleMixin:
                 tensor.materialize(shape)
         self.reset_parameters()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         self.initialize_parameters(*args, **kwargs)
         self.__class__ = self.cls_to_become
         return self(*args, **kwargs)
@@ -76,7 +76,7 @@ class LazyLinear(LazyModuleMixin, Linear):
         Module.__init__(self)
         self.in_features: int = 0
         self.out_features = out_features
-        self.weight: Any = UninitializedParameter(dtype=dtype)
+        self.weight: Parameter = UninitializedParameter(dtype=dtype)
         if bias:
             self.bias: Parameter = UninitializedParameter(dtype=dtype)
         else:
@@ -259,8 +259,8 @@ class _LazyNorm(LazyModuleMixin):
             if bias:
                 self.bias = UninitializedParameter(dtype=dtype)
         if track_running_stats:
-            self.running_mean: Any = UninitializedBuffer(dtype=dtype)
-            self.running_var: Any = UninitializedBuffer(dtype=dtype)
+            self.running_mean: UninitializedBuffer = UninitializedBuffer(dtype=dtype)
+            self.running_var: UninitializedBuffer = UninitializedBuffer(dtype=dtype)
 
     def initialize_parameters(self, input: Any) -> None:
         self.num_features: Any = input.shape[1]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
+from evergrad.nn.linear import Linear
 from evergrad.nn.module import Module
+
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike
 
 
 def legacy_reduction(size_average: bool | None, reduce: bool | None) -> str:
@@ -221,6 +226,56 @@ class CrossEntropyLoss(_WeightedLoss):
             input, target, weight=self.weight, ignore_index=self.ignore_index,
             reduction=self.reduction, label_smoothing=self.label_smoothing,
         )  # fmt: skip
+
+
+class LinearCrossEntropyLoss(_WeightedLoss):
+    """The cross entropy of the logits that a linear layer of its own makes of the input.
+
+    Args:
+        in_features: the size of an input
+        num_classes: how many classes
+        out_features: further dimensions of targets; default none
+        bias: whether logits have a bias; default ``False``
+        weight, reduction, label_smoothing: as in :class:`CrossEntropyLoss`
+        ignore_index: a class number that counts nothing; default -100
+        options: how PyTorch cuts the batch to save memory; results do not depend on it
+
+    >>> nn.LinearCrossEntropyLoss(2, 3)(eg.zeros(1, 2), eg.tensor([0]))
+    tensor(1.0986, grad_fn=<MeanBackward0>)
+    """
+
+    def __init__(
+        self, in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (),
+        bias: bool = False, device: DeviceLike = None, dtype: DtypeLike = None,
+        reduction: str = "mean", weight: Tensor | None = None, ignore_index: int | None = None,
+        label_smoothing: float = 0.0, options: object = None,
+    ) -> None:  # fmt: skip
+        super().__init__(weight, None, None, reduction)
+        self.num_classes = num_classes
+        self.out_features = out_features
+        self.ignore_index = ignore_index
+        self.label_smoothing = label_smoothing
+        count = math.prod(out_features, start=num_classes)
+        self.linear: Linear = Linear(in_features, count, bias=bias, device=device, dtype=dtype)
+        self.options = options
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        shape = (self.num_classes, *self.out_features)
+        bias = self.linear.bias
+        return F.linear_cross_entropy(
+            input, self.linear.weight.reshape(*shape, self.linear.in_features), target,
+            linear_bias=None if bias is None else bias.reshape(shape), weight=self.weight,
+            reduction=self.reduction, ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing, options=self.options,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.linear.in_features}, num_classes={self.num_classes}, "
+            f"out_features={self.out_features}, bias={self.linear.bias is not None}, "
+            f"reduction={self.reduction}, ignore_index={self.ignore_index}, "
+            f"label_smoothing={self.label_smoothing}, options={self.options}"
+        )
 
 
 class HingeEmbeddingLoss(_Loss):

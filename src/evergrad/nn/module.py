@@ -7,7 +7,7 @@ Owns registration, walking the tree, modes and calling. Saving and loading are i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from evergrad.core import dtypes
 from evergrad.core.device import Device, check_device
@@ -15,8 +15,9 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import note_grad_access, note_module
 from evergrad.core.meta import MetaTensor
 from evergrad.core.mutation_counter import MUTATIONS
-from evergrad.core.state import using
+from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import StateDict
 from evergrad.nn.hooks import (
     HookTables,
     ModuleHooks,
@@ -44,13 +45,25 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="Module")
 
 
+def _refuse_arguments(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> NoReturn:
+    if kwargs:
+        raise TypeError(
+            f"{name}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'"
+        )
+    raise TypeError(f"{name}.__init__() takes 1 positional argument but {len(args) + 1} were given")
+
+
 class Module(ModuleState, ModuleHooks):
     """Subclass it, make parameters and submodules in ``__init__``, compute in ``forward``."""
 
     training: bool
     dump_patches = False
+    # Whether the classes after this one in the method resolution order get the arguments.
+    call_super_init = False
 
     def __init__(self, *args: object, **kwargs: object) -> None:
+        if not self.call_super_init and (args or kwargs):
+            _refuse_arguments(type(self).__name__, args, kwargs)
         fields = self.__dict__
         fields["training"] = True
         fields["_parameters"] = Table()
@@ -58,15 +71,23 @@ class Module(ModuleState, ModuleHooks):
         fields["_non_persistent_buffers_set"] = set()
         fields["_modules"] = Table()
         fields["_hooks"] = None
+        if self.call_super_init:
+            super().__init__(*args, **kwargs)
 
     # -- attributes -------------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
         fields = self.__dict__
-        for table in ("_parameters", "_buffers", "_modules"):
+        try:
+            return fields["_parameters"][name]
+        except KeyError:
+            pass
+        for table in ("_modules", "_buffers"):
             if table in fields and name in fields[table]:
                 return fields[table][name]
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        raise AttributeError(
+            f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self
+        )
 
     def __setattr__(self, name: str, value: object) -> None:
         fields = self.__dict__
@@ -183,7 +204,9 @@ class Module(ModuleState, ModuleHooks):
     def add_module(self, name: str, module: Module | None) -> None:
         """Add a submodule under a name."""
         if module is not None and not isinstance(module, Module):
-            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+            raise TypeError(
+                f"{type(module).__name__} is not a Module subclass{_as_modules(module)}"
+            )
         self._check_name("module", name, "_modules")
         self._modules[name] = registered(_global_module_registration_hooks, self, name, module)
 
@@ -343,7 +366,7 @@ class Module(ModuleState, ModuleHooks):
         target = kwargs.get("dtype")
         places = [kwargs["device"]] if kwargs.get("device") is not None else []
         for value in args:
-            if isinstance(value, dtype):
+            if isinstance(value, (dtype, type)):
                 target = value
             elif isinstance(value, Tensor):
                 target = value.dtype
@@ -354,6 +377,7 @@ class Module(ModuleState, ModuleHooks):
             self._apply(lambda t: t.to(device))
         if target is None:
             return self
+        target = dtypes.as_dtype(target)
         if target.category < dtypes.FLOATING:
             raise TypeError(
                 f"nn.Module.to only accepts floating point or complex dtypes, but got {target}"
@@ -423,10 +447,10 @@ class Module(ModuleState, ModuleHooks):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or set them to zero."""
         for parameter in self.parameters():
+            note_grad_access(parameter)
             if parameter._grad is None:
                 continue
             if set_to_none:
-                note_grad_access(parameter)
                 parameter._grad = None
             else:
                 parameter._grad.detach_().zero_()
@@ -435,12 +459,15 @@ class Module(ModuleState, ModuleHooks):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(
-            f'Module [{type(self).__name__}] is missing the required "forward" function'
+            f'Module [{type(self).__name__}] is missing the required "forward" function. '
+            "Define forward(self, ...) in the body of the class; ModuleList and ModuleDict have "
+            "none: call their modules one by one."
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         hooks: HookTables | None = self.__dict__["_hooks"]
-        note_module(self)
+        if STATE.get().trace is not None:
+            note_module(self)
         if hooks is None and not HookTables.everywhere:
             return self.forward(*args, **kwargs)
         return self._call_with_hooks(args, kwargs)
@@ -471,7 +498,7 @@ class Module(ModuleState, ModuleHooks):
             return f"{name}({lines[0]})"
         return f"{name}(\n  " + "\n  ".join(lines + below) + "\n)"
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)
         for name in ("_parameters", "_buffers", "_modules"):
             if name in state and not isinstance(state[name], Table):
@@ -491,3 +518,10 @@ __all__ = [
     "register_module_full_backward_hook", "register_module_full_backward_pre_hook",
     "register_module_module_registration_hook", "register_module_parameter_registration_hook",
 ]  # fmt: skip
+
+
+def _as_modules(given: object) -> str:
+    """How to pass modules that are given as one list."""
+    if not isinstance(given, (list, tuple)):
+        return ""
+    return "; pass its modules one by one: Sequential(*modules)"

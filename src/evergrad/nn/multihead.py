@@ -35,7 +35,9 @@ class MultiheadAttention(Module):
                 f"num_heads={num_heads} instead"
             )
         if embed_dim % num_heads:
-            raise AssertionError("embed_dim must be divisible by num_heads")
+            raise AssertionError(
+                f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}"
+            )
         self.embed_dim = embed_dim
         self.kdim: int = embed_dim if kdim is None else kdim
         self.vdim: int = embed_dim if vdim is None else vdim

@@ -124,7 +124,9 @@ def _projected(
         if query is key and key is value:
             return list(linear(query, weights, bias).chunk(3, -1))
         weights = weights.chunk(3)
-    biases: Any = (None,) * 3 if bias is None else bias.chunk(3)
+    biases: tuple[None, None, None] | tuple[Tensor, ...] = (
+        (None,) * 3 if bias is None else bias.chunk(3)
+    )
     return [linear(x, w, b) for x, w, b in zip(inputs, weights, biases, strict=True)]
 
 

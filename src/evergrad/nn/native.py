@@ -15,7 +15,7 @@ from evergrad.ops.composite.activations import drawn_rrelu
 from evergrad.ops.surface.public import FUNCTIONS, accepting_out
 
 if TYPE_CHECKING:
-    from evergrad.core.types import Ints
+    from evergrad.core.types import DimsLike, DtypeLike, GeneratorLike, Ints
 
 _REDUCTIONS = ("none", "mean", "sum")
 _INTERPOLATIONS = ("bilinear", "nearest", "bicubic")
@@ -103,7 +103,7 @@ def triplet_margin_loss(
 # -- layers -------------------------------------------------------------------------------------
 
 
-def adaptive_max_pool1d(input: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
+def adaptive_max_pool1d(input: Tensor, output_size: Ints) -> tuple[Tensor, Tensor]:
     """Maxima over as many windows as the output has places, and where they were."""
     return F.adaptive_max_pool1d_with_indices(input, output_size)
 
@@ -153,7 +153,7 @@ def feature_alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
 
 def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
-    generator: Any = None,
+    generator: GeneratorLike = None,
 ) -> Tensor:  # fmt: skip
     """``leaky_relu`` whose slope is drawn for each element while training, else in the middle."""
     return drawn_rrelu(input, lower, upper, training, False, generator)
@@ -161,7 +161,7 @@ def rrelu(
 
 def rrelu_(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
-    generator: Any = None,
+    generator: GeneratorLike = None,
 ) -> Tensor:  # fmt: skip
     """``rrelu`` in place."""
     return drawn_rrelu(input, lower, upper, training, True, generator)
@@ -226,7 +226,7 @@ def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type
 # -- normalization, with the statistics that PyTorch's backward pass reads -----------------------
 
 
-def _statistics(input: Tensor, dims: Any, eps: float, keepdim: bool) -> tuple[Tensor, Tensor]:
+def _statistics(input: Tensor, dims: DimsLike, eps: float, keepdim: bool) -> tuple[Tensor, Tensor]:
     """The mean and one over the standard deviation."""
     x = input.float() if input.dtype.itemsize < 4 else input
     mean = x.mean(dims, keepdim=keepdim)
@@ -281,7 +281,11 @@ def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
 
 @accepting_out
 def native_norm(
-    input: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+    input: Tensor,
+    p: object = 2,
+    dim: DimsLike = None,
+    keepdim: bool = False,
+    dtype: DtypeLike = None,
 ) -> Tensor:
     """The p-norm of a tensor."""
     return input.norm(p, dim, keepdim, dtype=dtype)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from evergrad.core import dtypes
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import StateDict
 from evergrad.extension import ExtensionPoint
 from evergrad.nn import functional as F
 from evergrad.nn import init
@@ -81,7 +82,7 @@ class _RunningNorm(Module):
             raise ValueError(f"expected {wanted} input (got {input.ndim}D input)")
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, *rest: Any
+        self, state_dict: StateDict, prefix: str, local_metadata: Any, *rest: Any
     ) -> None:
         """Checkpoints older than the counter of batches are taken as they are."""
         version = local_metadata.get("version")

@@ -11,6 +11,7 @@ from evergrad.memory.ledger import PARAMETER
 from evergrad.ops.rows.creation.constants import zeros
 
 if TYPE_CHECKING:
+    from evergrad.core.dtypes import dtype
     from evergrad.core.types import DeviceLike, DtypeLike
 
 
@@ -44,7 +45,13 @@ class Parameter(Tensor):
             made.requires_grad_()
         return made  # type: ignore[return-value]
 
-    def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
+    def __init__(  # what the __new__ of a subclass takes is not known here
+        self,
+        data: Tensor | None = None,
+        requires_grad: bool = True,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         pass
 
     def __repr__(self) -> str:
@@ -146,7 +153,9 @@ class UninitializedParameter(Parameter):
             memo[id(self)] = type(self)(self.requires_grad, dtype=self.dtype)
         return memo[id(self)]
 
-    def __reduce_ex__(self, protocol: object) -> Any:
+    def __reduce_ex__(
+        self, protocol: object
+    ) -> tuple[type[UninitializedParameter], tuple[bool, None, dtype]]:
         return type(self), (self.requires_grad, None, self.dtype)
 
 
@@ -167,7 +176,7 @@ class UninitializedBuffer(Tensor):
     __slots__ = ()
 
     def __new__(
-        cls, requires_grad: bool = False, device: Any = None, dtype: Any = None,
+        cls, requires_grad: bool = False, device: DeviceLike = None, dtype: DtypeLike = None,
         persistent: bool = True,
     ) -> Any:  # fmt: skip
         source = zeros(0, dtype=dtype)
@@ -176,7 +185,7 @@ class UninitializedBuffer(Tensor):
         return made
 
     def __init__(
-        self, requires_grad: bool = False, device: Any = None, dtype: Any = None,
+        self, requires_grad: bool = False, device: DeviceLike = None, dtype: DtypeLike = None,
         persistent: bool = True,
     ) -> None:  # fmt: skip
         pass
@@ -196,7 +205,9 @@ class UninitializedBuffer(Tensor):
             memo[id(self)] = type(self)(dtype=self.dtype)
         return memo[id(self)]
 
-    def __reduce_ex__(self, protocol: object) -> Any:
+    def __reduce_ex__(
+        self, protocol: object
+    ) -> tuple[type[UninitializedBuffer], tuple[bool, None, dtype]]:
         return type(self), (False, None, self.dtype)
 
 

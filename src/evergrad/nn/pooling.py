@@ -28,7 +28,7 @@ class _MaxPool(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.kernel_size = kernel_size
-        self.stride: Any = kernel_size if stride is None else stride
+        self.stride: int | Sequence[int] = kernel_size if stride is None else stride
         self.padding = padding
         self.dilation = dilation
         self.return_indices = return_indices
@@ -157,7 +157,7 @@ class AvgPool1d(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.kernel_size = kernel_size
-        self.stride: Any = kernel_size if stride is None else stride
+        self.stride: int | Sequence[int] = kernel_size if stride is None else stride
         self.padding = padding
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad

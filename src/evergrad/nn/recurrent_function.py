@@ -47,7 +47,7 @@ def stacked_layers(
     return x, tuple(stack(parts) for parts in zip(*lasts, strict=True))
 
 
-def _split_weights(params: Sequence[Tensor], has_biases: bool, hx: State) -> list[Any]:
+def _split_weights(params: Sequence[Tensor], has_biases: bool, hx: State) -> list[list[Tensor]]:
     """The flat list of weights, by layer and direction; states of two widths have projections."""
     has_projections = len(hx) == 2 and hx[0].shape[2] != hx[1].shape[2]
     size = 2 + 2 * has_biases + has_projections
@@ -93,7 +93,7 @@ def _layers(kind: str, packed: bool, args: Any, kwargs: Any) -> tuple[Tensor, St
     return form(kind, *args, **kwargs)
 
 
-def lstm(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
+def lstm(*args: object, **kwargs: object) -> tuple[Tensor, Tensor, Tensor]:
     """Layers of long short-term memory: outputs, last hidden state, last cell state.
 
     ``lstm(input, hx, params, has_biases, num_layers, dropout, train, bidirectional,
@@ -106,7 +106,7 @@ def lstm(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _layers_of(kind: str, name: str, doc: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    def layers(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def layers(*args: object, **kwargs: object) -> tuple[Tensor, Tensor]:
         packed = len(args) > 2 and isinstance(args[2], Tensor)
         output, last = _layers(kind, packed, args, kwargs)
         return output, last[0]

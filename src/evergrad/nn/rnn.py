@@ -163,7 +163,9 @@ class RNNBase(Module):
             output = output.transpose(0, 1)
         return output, (last if self.mode == "LSTM" else last[0])
 
-    def _forward_packed(self, packed: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
+    def _forward_packed(
+        self, packed: PackedSequence, hx: Any
+    ) -> tuple[PackedSequence, tuple[Tensor, ...] | Tensor]:
         sizes = [int(n) for n in packed.batch_sizes.tolist()]
         if hx is not None and packed.sorted_indices is not None:
             order = packed.sorted_indices

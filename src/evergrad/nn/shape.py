@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
 from evergrad.nn.module import Module
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Ints
 
 
 class Flatten(Module):
@@ -61,8 +64,8 @@ class Fold(Module):
     """
 
     def __init__(
-        self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
-        stride: Any = 1,
+        self, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0,
+        stride: Ints = 1,
     ) -> None:  # fmt: skip
         super().__init__()
         self.output_size = output_size
@@ -102,7 +105,7 @@ class Unfold(Module):
     """
 
     def __init__(
-        self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+        self, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
     ) -> None:
         super().__init__()
         self.kernel_size = kernel_size
@@ -182,7 +185,7 @@ class Upsample(Module):
     """A larger (or smaller) version of an image, sequence or volume."""
 
     def __init__(
-        self, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+        self, size: Ints | None = None, scale_factor: Any = None, mode: str = "nearest",
         align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -222,7 +225,7 @@ class UpsamplingNearest2d(Upsample):
               [0., 0., 1., 1.]]]])
     """
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+    def __init__(self, size: Ints | None = None, scale_factor: object = None) -> None:
         super().__init__(size, scale_factor, mode="nearest")
 
 
@@ -239,5 +242,5 @@ class UpsamplingBilinear2d(Upsample):
     tensor([[[[0.0000, 0.5000, 1.0000]]]])
     """
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+    def __init__(self, size: Ints | None = None, scale_factor: object = None) -> None:
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)

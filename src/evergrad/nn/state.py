@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import StateDict
 from evergrad.nn.hooks import HookTables
 from evergrad.nn.parameter import Parameter, is_lazy
 
+# Under these keys training programs keep the state of the model in a checkpoint.
+_PARTS_OF_CHECKPOINTS = ("model", "state_dict", "model_state_dict", "net", "weights")
 _EXTRA_STATE = "_extra_state"
 
 # Under this key a module's local metadata carry the list of what is going to be written.
@@ -44,14 +47,14 @@ class _Loading:
         self.unexpected: list[str] = []
         self.errors: list[str] = []
 
-    def local_metadata(self, prefix: str) -> dict[str, Any]:
+    def local_metadata(self, prefix: str) -> dict[str, object]:
         local = dict(self.metadata.get(prefix[:-1], {}))
         if self.assign:
             local["assign_to_params_buffers"] = True
         local[_PLAN] = self.plan
         return local
 
-    def require_fit(self, module: Any, strict: bool) -> None:
+    def require_fit(self, module: object, strict: bool) -> None:
         """Raise if anything does not fit."""
         problems = list(self.errors)
         for words, keys in (
@@ -61,10 +64,31 @@ class _Loading:
             if keys and strict:
                 problems.insert(0, words + ", ".join(f'"{k}"' for k in keys) + ". ")
         if problems:
+            if strict and self.unexpected:
+                problems.append(_advice(self.missing, self.unexpected))
             raise RuntimeError(
                 f"Error(s) in loading state_dict for {type(module).__name__}:\n\t"
-                + "\n\t".join(problems)
+                + "\n\t".join(filter(None, problems))
             )
+
+
+def _advice(missing: Sequence[str], unexpected: Sequence[str]) -> str:
+    """What the keys have in common if they are those of the module in another place."""
+    if not missing:
+        return ""
+    wanted, given = missing[0], unexpected[0]
+    if given.endswith("." + wanted):
+        front = given.removesuffix(wanted)
+        return (
+            f'The keys given begin with "{front}". Load the rest of each: '
+            f'{{key.removeprefix("{front}"): value for key, value in state_dict.items()}}.'
+        )
+    if wanted.endswith("." + given):
+        front = wanted.removesuffix(given)
+        return f'The keys expected begin with "{front}"; load into that submodule instead.'
+    if "." not in given and given in _PARTS_OF_CHECKPOINTS:
+        return f'This is a checkpoint with several parts; pass checkpoint["{given}"].'
+    return ""
 
 
 class ModuleState:
@@ -84,7 +108,7 @@ class ModuleState:
             "Reached a code path in Module.get_extra_state() that should never be called."
         )
 
-    def set_extra_state(self, state: Any) -> None:
+    def set_extra_state(self, state: object) -> None:
         raise RuntimeError(
             "Reached a code path in Module.set_extra_state() that should never be called."
         )
@@ -103,8 +127,8 @@ class ModuleState:
             destination[prefix + _EXTRA_STATE] = self.get_extra_state()
 
     def state_dict(
-        self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
-    ) -> dict[str, Any]:
+        self, *args: object, destination: Any = None, prefix: str = "", keep_vars: bool = False
+    ) -> StateDict:
         """All parameters and persistent buffers by their dotted names, sharing memory."""
         if destination is None:
             destination = OrderedDict()
@@ -130,7 +154,7 @@ class ModuleState:
     # -- loading ----------------------------------------------------------------------------
 
     def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+        self, state_dict: Mapping[str, object], strict: bool = True, assign: bool = False
     ) -> _IncompatibleKeys:
         """Copy values into the parameters and buffers (or, with ``assign``, take them over).
 
@@ -167,7 +191,7 @@ class ModuleState:
             found += [(self, hook) for hook in self._hooks.load_post.values()]
         return found
 
-    def _collect(self, given: dict[str, Any], prefix: str, loading: _Loading) -> None:
+    def _collect(self, given: dict[str, object], prefix: str, loading: _Loading) -> None:
         """Find what this module and those below take, without changing anything yet."""
         self._load_from_state_dict(
             given, prefix, loading.local_metadata(prefix), True, loading.missing,
@@ -180,7 +204,7 @@ class ModuleState:
                 module._collect(own, below, loading)
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, strict: bool,
+        self, state_dict: StateDict, prefix: str, local_metadata: Any, strict: bool,
         missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
     ) -> None:  # fmt: skip
         """Match this module's own tensors with the entries under its prefix.
@@ -223,7 +247,11 @@ class ModuleState:
             owner._load_value(name, value, local_metadata.get("assign_to_params_buffers", False))
 
     def _find_unexpected(
-        self, state_dict: dict[str, Any], prefix: str, own: Any, unexpected: list[str]
+        self,
+        state_dict: StateDict,
+        prefix: str,
+        own: dict[str, Tensor | None],
+        unexpected: list[str],
     ) -> None:
         for key in state_dict:
             if not key.startswith(prefix):
@@ -239,7 +267,7 @@ class ModuleState:
             ):
                 unexpected.append(key)
 
-    def _load_value(self, name: str, value: Any, assign: bool) -> None:
+    def _load_value(self, name: str, value: Tensor, assign: bool) -> None:
         if name == _EXTRA_STATE and self._has_extra_state():
             self.set_extra_state(value)
             return
@@ -264,7 +292,7 @@ def _saved(tensor: Tensor, keep_vars: bool) -> Tensor:
     return tensor if keep_vars or is_lazy(tensor) else tensor.detach()
 
 
-def _misfit(key: str, tensor: Any, value: Any) -> str:
+def _misfit(key: str, tensor: Any, value: object) -> str:
     if not isinstance(value, Tensor):
         return (
             f'While copying the parameter named "{key}", expected evergrad.Tensor from checkpoint '

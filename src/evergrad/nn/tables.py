@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.mutation_counter import MUTATIONS
+
+if TYPE_CHECKING:
+    from evergrad.nn.activation import ReLU
 
 
 class Table(dict[str, Any]):
@@ -19,13 +22,14 @@ class Table(dict[str, Any]):
         return OrderedDict, (), None, None, iter(self.items())
 
 
-def _counted(name: str) -> Callable[..., Any]:
+def _counted(name: str) -> Callable[..., object]:
     change = getattr(dict, name)
 
     def method(self: Table, *args: object, **kwargs: object) -> Any:
         found = change(self, *args, **kwargs)
         MUTATIONS.advance()
-        return found
+        result: ReLU | None = found
+        return result
 
     method.__name__, method.__doc__ = name, change.__doc__
     return method

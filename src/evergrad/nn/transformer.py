@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import Kwargs
 from evergrad.nn import functional as F
 from evergrad.nn import init
 from evergrad.nn.containers import ModuleList
@@ -34,7 +35,7 @@ class _Layer(Module):
     """What encoder and decoder layers share: the feed-forward block and residual steps."""
 
     def _make_feed_forward(
-        self, d_model: int, dim_feedforward: int, dropout: float, bias: bool, factory: Any
+        self, d_model: int, dim_feedforward: int, dropout: float, bias: bool, factory: Kwargs
     ) -> None:
         self.linear1: Linear = Linear(d_model, dim_feedforward, bias=bias, **factory)
         self.dropout: Dropout = Dropout(dropout)
@@ -55,11 +56,12 @@ class TransformerEncoderLayer(_Layer):
 
     def __init__(
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
-        activation: Any = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
-        norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
+        activation: object = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
+        norm_first: bool = False, bias: bool = True, device: DeviceLike = None,
+        dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        factory = {"device": device, "dtype": dtype}
+        factory: Kwargs = {"device": device, "dtype": dtype}
         self.self_attn: MultiheadAttention = MultiheadAttention(
             d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **factory
         )
@@ -99,11 +101,12 @@ class TransformerDecoderLayer(_Layer):
 
     def __init__(
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
-        activation: Any = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
-        norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
+        activation: object = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
+        norm_first: bool = False, bias: bool = True, device: DeviceLike = None,
+        dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        factory = {"device": device, "dtype": dtype}
+        factory: Kwargs = {"device": device, "dtype": dtype}
         self.self_attn: MultiheadAttention = MultiheadAttention(
             d_model, nhead, dropout=dropout, batch_first=batch_first, bias=bias, **factory
         )
@@ -228,12 +231,12 @@ class Transformer(Module):
     def __init__(
         self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6,
         num_decoder_layers: int = 6, dim_feedforward: int = 2048, dropout: float = 0.1,
-        activation: Any = "relu", custom_encoder: Any = None, custom_decoder: Any = None,
+        activation: object = "relu", custom_encoder: Any = None, custom_decoder: Any = None,
         layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False,
-        bias: bool = True, device: Any = None, dtype: Any = None,
+        bias: bool = True, device: DeviceLike = None, dtype: DtypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        factory = {"device": device, "dtype": dtype}
+        factory: Kwargs = {"device": device, "dtype": dtype}
         settings = (
             d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first,
             norm_first, bias,

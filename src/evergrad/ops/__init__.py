@@ -66,11 +66,13 @@ import evergrad.ops.rows.linalg.spectra
 import evergrad.ops.rows.matmul
 import evergrad.ops.rows.movement.complex_parts
 import evergrad.ops.rows.movement.diagonals
+import evergrad.ops.rows.movement.items
 import evergrad.ops.rows.movement.joining
 import evergrad.ops.rows.movement.rearrange
 import evergrad.ops.rows.movement.slices
 import evergrad.ops.rows.movement.strided
 import evergrad.ops.rows.movement.views
+import evergrad.ops.rows.packed_linear
 import evergrad.ops.rows.paged_attention
 import evergrad.ops.rows.pool.geometry
 import evergrad.ops.rows.pool.windows
@@ -82,6 +84,7 @@ import evergrad.ops.rows.recurrent.steps
 import evergrad.ops.rows.reduce.counting
 import evergrad.ops.rows.reduce.extrema
 import evergrad.ops.rows.reduce.histogram
+import evergrad.ops.rows.reduce.item_sums
 import evergrad.ops.rows.reduce.lanes
 import evergrad.ops.rows.reduce.quantiles
 import evergrad.ops.rows.reduce.scan
@@ -110,5 +113,6 @@ import evergrad.ops.surface.legacy
 import evergrad.ops.surface.older_forms
 import evergrad.ops.surface.public
 import evergrad.ops.surface.random_fill
+import evergrad.ops.surface.sharing
 import evergrad.ops.surface.storages
 import evergrad.ops.surface.view_forms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
@@ -13,10 +13,14 @@ from evergrad.optim.optimizer import (
     update_of,
 )
 
+if TYPE_CHECKING:
+    from evergrad.optim.optimizer import Scalar
+
 
 def _adadelta(
-    p: Tensor, squares: Tensor, deltas: Tensor, g: Tensor, lr: Any, decay: Any, rho: Any, take: Any,
-    eps: Any, *, maximize: bool,
+    p: Tensor, squares: Tensor, deltas: Tensor, g: Tensor, lr: Scalar, decay: Scalar, rho: Scalar,
+    take: Scalar,
+    eps: Scalar, *, maximize: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     g = (-g if maximize else g) + p * decay
     squares = squares * rho + g * g * take
@@ -29,7 +33,7 @@ class Adadelta(ParameterwiseOptimizer):
     """Steps scaled by the ratio of recent steps to recent gradients."""
 
     def __init__(
-        self, params: object, lr: object = 1.0, rho: float = 0.9, eps: float = 1e-6,
+        self, params: object, lr: Scalar = 1.0, rho: float = 0.9, eps: float = 1e-6,
         weight_decay: float = 0, foreach: bool | None = None, *, capturable: bool = False,
         maximize: bool = False, differentiable: bool = False,
     ) -> None:  # fmt: skip

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.dtypes import finfo
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import at_least, at_most, option
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import ParamGroup, StateDict
 from evergrad.memory.ledger import OPTIMIZER
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -18,12 +19,15 @@ from evergrad.optim.optimizer import (
     symbolic_item,
 )
 
+if TYPE_CHECKING:
+    from evergrad.optim.optimizer import Scalar
+
 
 class Adafactor(ParameterwiseOptimizer):
     """Adam for large matrices: its state has one number for each row and column."""
 
     def __init__(
-        self, params: object, lr: object = 1e-2, beta2_decay: float = -0.8,
+        self, params: object, lr: Scalar = 1e-2, beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3), d: float = 1.0, weight_decay: float = 0.0,
         *, foreach: bool | None = None, maximize: bool = False,
     ) -> None:  # fmt: skip
@@ -39,7 +43,7 @@ class Adafactor(ParameterwiseOptimizer):
             "foreach": foreach, "maximize": maximize,
         })  # fmt: skip
 
-    def _make_state(self, grad: Tensor, state: dict[str, Any]) -> None:
+    def _make_state(self, grad: Tensor, state: StateDict) -> None:
         state["step"] = step_counter()
         if grad.ndim < 2:
             state["variance"] = state_like(grad)
@@ -51,7 +55,7 @@ class Adafactor(ParameterwiseOptimizer):
         for name in ("row_var", "col_var"):
             state[name]._storage.tag(OPTIMIZER)
 
-    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: ParamGroup) -> None:
         if p.is_complex():
             raise RuntimeError("Adafactor does not support complex parameters")
         state = self.state[p]
@@ -73,7 +77,7 @@ class Adafactor(ParameterwiseOptimizer):
             p.add_(update, alpha=-size / at_least(excess, 1.0))
 
 
-def _estimated_variance(grad: Tensor, state: dict[str, Any], take: Any, eps: float) -> Tensor:
+def _estimated_variance(grad: Tensor, state: StateDict, take: object, eps: float) -> Tensor:
     """Bring the means of squares up to date; gives what they say of each element."""
     if grad.ndim < 2:
         return state["variance"].lerp_(grad * grad, take)  # type: ignore[no-any-return]

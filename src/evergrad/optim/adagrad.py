@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.compound import Compound
 from evergrad.core.functionalize import guard
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import ParamGroup
 from evergrad.ops.composite.row_updates import rows_of, update_rows
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -21,9 +22,12 @@ from evergrad.optim.optimizer import (
     update_of,
 )
 
+if TYPE_CHECKING:
+    from evergrad.optim.optimizer import Scalar
+
 
 def _adagrad(
-    p: Tensor, total: Tensor, g: Tensor, rate: Any, decay: Any, eps: Any, *, maximize: bool
+    p: Tensor, total: Tensor, g: Tensor, rate: Scalar, decay: Scalar, eps: Scalar, *, maximize: bool
 ) -> tuple[Tensor, Tensor]:
     g = (-g if maximize else g) + p * decay
     total = total + g * g
@@ -31,7 +35,7 @@ def _adagrad(
 
 
 def _adagrad_sparse(
-    p: Tensor, total: Tensor, grad: Tensor, rate: Any, group: dict[str, Any]
+    p: Tensor, total: Tensor, grad: Tensor, rate: Scalar, group: ParamGroup
 ) -> None:
     """The same at the places of which a sparse gradient speaks."""
     from evergrad.sparse.updates import add_at, read_at, write_at  # start-up: rarely used
@@ -48,7 +52,7 @@ class Adagrad(ParameterwiseOptimizer):
     """``p -= lr * g / sqrt(sum of g * g)``"""
 
     def __init__(
-        self, params: object, lr: object = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+        self, params: object, lr: Scalar = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
         initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
         maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
     ) -> None:  # fmt: skip
@@ -77,7 +81,7 @@ class Adagrad(ParameterwiseOptimizer):
 
     takes_sparse = True
 
-    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: ParamGroup) -> None:
         state = self.state[p]
         if isinstance(grad, Compound) and group["weight_decay"] != 0:
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")

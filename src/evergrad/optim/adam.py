@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
@@ -15,10 +15,13 @@ from evergrad.optim.optimizer import (
     update_of,
 )
 
+if TYPE_CHECKING:
+    from evergrad.optim.optimizer import Scalar
+
 
 def _adam(
-    p: Tensor, m: Tensor, v: Tensor, g: Tensor, step_size: Any, keep: Any, decay: Any,
-    take1: Any, beta2: Any, take2: Any, root: Any, eps: Any, *, maximize: bool,
+    p: Tensor, m: Tensor, v: Tensor, g: Tensor, step_size: Scalar, keep: Scalar, decay: Scalar,
+    take1: Scalar, beta2: Scalar, take2: Scalar, root: Scalar, eps: Scalar, *, maximize: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """``keep`` is what decoupled decay leaves of p, ``decay`` what coupled decay adds to g."""
     g = (-g if maximize else g) + p * decay
@@ -28,8 +31,9 @@ def _adam(
 
 
 def _amsgrad(
-    p: Tensor, m: Tensor, v: Tensor, top: Tensor, g: Tensor, step_size: Any, keep: Any, decay: Any,
-    take1: Any, beta2: Any, take2: Any, root: Any, eps: Any, *, maximize: bool,
+    p: Tensor, m: Tensor, v: Tensor, top: Tensor, g: Tensor, step_size: Scalar, keep: Scalar,
+    decay: Scalar,
+    take1: Scalar, beta2: Scalar, take2: Scalar, root: Scalar, eps: Scalar, *, maximize: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     g = (-g if maximize else g) + p * decay
     m = m + (g - m) * take1
@@ -42,7 +46,7 @@ class Adam(ParameterwiseOptimizer):
     """Steps scaled by running means of the gradient and of its square."""
 
     def __init__(
-        self, params: object, lr: object = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: object, lr: Scalar = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, amsgrad: bool = False, *,
         foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
         differentiable: bool = False, fused: bool | None = None,
@@ -84,7 +88,7 @@ class AdamW(Adam):
     """Adam whose weight decay does not pass through the running means."""
 
     def __init__(
-        self, params: object, lr: object = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: object, lr: Scalar = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *,
         maximize: bool = False, foreach: bool | None = None, capturable: bool = False,
         differentiable: bool = False, fused: bool | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
@@ -15,10 +15,13 @@ from evergrad.optim.optimizer import (
     update_of,
 )
 
+if TYPE_CHECKING:
+    from evergrad.optim.optimizer import Scalar
+
 
 def _adamax(
-    p: Tensor, m: Tensor, u: Tensor, g: Tensor, step_size: Any, decay: Any, take1: Any,
-    beta2: Any, eps: Any, *, maximize: bool,
+    p: Tensor, m: Tensor, u: Tensor, g: Tensor, step_size: Scalar, decay: Scalar, take1: Scalar,
+    beta2: Scalar, eps: Scalar, *, maximize: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     g = (-g if maximize else g) + p * decay
     m = m + (g - m) * take1
@@ -30,7 +33,7 @@ class Adamax(ParameterwiseOptimizer):
     """Steps scaled by the running mean of the gradient and its running maximum."""
 
     def __init__(
-        self, params: object, lr: object = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: object, lr: Scalar = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, foreach: bool | None = None, *,
         maximize: bool = False, differentiable: bool = False, capturable: bool = False,
     ) -> None:  # fmt: skip

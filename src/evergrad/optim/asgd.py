@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.functionalize import concrete_item, guard
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import at_least, option
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import ParamGroup
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_not_negative,
@@ -18,9 +19,12 @@ from evergrad.optim.optimizer import (
     update_of,
 )
 
+if TYPE_CHECKING:
+    from evergrad.optim.optimizer import Scalar
+
 
 def _asgd(
-    p: Tensor, average: Tensor, g: Tensor, eta: Any, decay: Any, keep: Any, mu: Any, *,
+    p: Tensor, average: Tensor, g: Tensor, eta: Scalar, decay: Scalar, keep: Scalar, mu: Scalar, *,
     maximize: bool, averaging: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     g = (-g if maximize else g) + p * decay
@@ -32,7 +36,7 @@ class ASGD(ParameterwiseOptimizer):
     """Averaged gradient descent: from step ``t0`` on ``state["ax"]`` averages the parameters."""
 
     def __init__(
-        self, params: object, lr: object = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
+        self, params: object, lr: Scalar = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
         t0: float = 1e6, weight_decay: float = 0, foreach: bool | None = None,
         maximize: bool = False, differentiable: bool = False, capturable: bool = False,
     ) -> None:  # fmt: skip
@@ -43,7 +47,7 @@ class ASGD(ParameterwiseOptimizer):
             "capturable": capturable,
         })  # fmt: skip
 
-    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: ParamGroup) -> None:
         state = self.state[p]
         if not state:
             state["step"] = step_counter()

@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from evergrad.core.types import ParamGroup, StateDict
 from evergrad.optim.optimizer import Optimizer
 from evergrad.optim.schedule import LRScheduler, for_each_group, write_rate
 
@@ -29,7 +30,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.T_cur: float = last_epoch
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
@@ -110,7 +111,7 @@ class CyclicLR(LRScheduler):
         base = 0.5 if self.mode == "triangular2" else self.gamma
         return float(base ** (x - 1 if self.mode == "triangular2" else x))
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         cycle = math.floor(1 + self.last_epoch / self.total_size)
         x = 1.0 + self.last_epoch / self.total_size - cycle
         height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
@@ -125,14 +126,14 @@ class CyclicLR(LRScheduler):
             for low, high in zip(self.base_lrs, self.max_lrs, strict=True)
         ]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         state = super().state_dict()
         function = state.pop("_scale_fn")
         keeps = function is not None and not isinstance(function, types.FunctionType)
         state["_scale_fn_custom"] = function.__dict__.copy() if keeps else None
         return state
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Continue from what ``state_dict`` gave."""
         given = dict(state_dict)
         attributes = given.pop("_scale_fn_custom", None)
@@ -207,7 +208,7 @@ class OneCycleLR(LRScheduler):
             return (end - start) * part + start
         return end + (start - end) / 2.0 * (math.cos(math.pi * part) + 1)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         step = self.last_epoch
         if step > self.total_steps:
             raise ValueError(
@@ -240,14 +241,14 @@ def _uses_beta1(optimizer: Optimizer) -> bool:
     return "betas" in optimizer.defaults
 
 
-def _write_momentum(group: dict[str, Any], momentum: float) -> None:
+def _write_momentum(group: ParamGroup, momentum: float) -> None:
     if "betas" in group:
         group["betas"] = (momentum, *group["betas"][1:])
     else:
         group["momentum"] = momentum
 
 
-def _phase(end: float, lr: str, end_lr: str, momentum: str, end_momentum: str) -> dict[str, Any]:
+def _phase(end: float, lr: str, end_lr: str, momentum: str, end_momentum: str) -> dict[str, object]:
     """Where a phase ends, and the options of a group that it begins and ends with."""
     return {
         "end_step": end, "start_lr": lr, "end_lr": end_lr, "start_momentum": momentum,

@@ -7,8 +7,8 @@ import types
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
+from evergrad.core.types import StateDict
 from evergrad.optim.optimizer import Optimizer
 from evergrad.optim.schedule import LRScheduler
 
@@ -26,7 +26,7 @@ class _FunctionLR(LRScheduler):
             self.lr_lambdas = [lr_lambda] * count
         super().__init__(optimizer, last_epoch)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Plain functions are left out; callable objects are saved by their attributes."""
         state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "lr_lambdas")}
         state["lr_lambdas"] = [
@@ -35,7 +35,7 @@ class _FunctionLR(LRScheduler):
         ]
         return state
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         given = dict(state_dict)
         saved = given.pop("lr_lambdas")
         self.__dict__.update(given)
@@ -47,7 +47,7 @@ class _FunctionLR(LRScheduler):
 class LambdaLR(_FunctionLR):
     """The first rate times a function of the step."""
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         return [
             base * function(self.last_epoch)
             for function, base in zip(self.lr_lambdas, self.base_lrs, strict=True)
@@ -57,7 +57,7 @@ class LambdaLR(_FunctionLR):
 class MultiplicativeLR(_FunctionLR):
     """The present rate times a function of the step."""
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         if self._is_initial:
             return self._present()
         return [
@@ -76,12 +76,12 @@ class StepLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         if self.last_epoch == 0 or self.last_epoch % self.step_size != 0:
             return self._present()
         return [rate * self.gamma for rate in self._present()]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
 
 
@@ -96,7 +96,7 @@ class MultiStepLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         # Compared rather than looked up: a compiled step is guarded on the outcomes alone.
         found = [times for n, times in self.milestones.items() if self.last_epoch == n]
         times = sum(found)
@@ -104,7 +104,7 @@ class MultiStepLR(LRScheduler):
             return self._present()
         return [rate * self.gamma**times for rate in self._present()]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         passed = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
         return [base * self.gamma**passed for base in self.base_lrs]
 
@@ -122,14 +122,14 @@ class ConstantLR(LRScheduler):
         self.total_iters = total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
             return [rate * self.factor for rate in self._present()]
         if self.last_epoch != self.total_iters:
             return self._present()
         return [rate * (1.0 / self.factor) for rate in self._present()]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         factor = self.factor if self.last_epoch < self.total_iters else 1.0
         return [base * factor for base in self.base_lrs]
 
@@ -153,7 +153,7 @@ class LinearLR(LRScheduler):
         self.total_iters = total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
             return [rate * self.start_factor for rate in self._present()]
         if self._is_initial or self.last_epoch > self.total_iters:
@@ -162,7 +162,7 @@ class LinearLR(LRScheduler):
         below = self.total_iters * self.start_factor + (self.last_epoch - 1) * rise
         return [rate * (1.0 + rise / below) for rate in self._present()]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         passed = min(self.total_iters, self.last_epoch) / self.total_iters
         factor = self.start_factor + (self.end_factor - self.start_factor) * passed
         return [base * factor for base in self.base_lrs]
@@ -175,12 +175,12 @@ class ExponentialLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         if self._is_initial:
             return self._present()
         return [rate * self.gamma for rate in self._present()]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         return [base * self.gamma**self.last_epoch for base in self.base_lrs]
 
 
@@ -194,7 +194,7 @@ class PolynomialLR(LRScheduler):
         self.power = power
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         if self._is_initial or self.last_epoch > self.total_iters:
             return self._present()
         now, before = (
@@ -202,7 +202,7 @@ class PolynomialLR(LRScheduler):
         )
         return [rate * (now / before) ** self.power for rate in self._present()]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
         return [base * left**self.power for base in self.base_lrs]
 
@@ -217,7 +217,7 @@ class CosineAnnealingLR(LRScheduler):
         self.eta_min = eta_min
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         rates = self._present()
         if self._is_initial:
             return rates
@@ -233,9 +233,9 @@ class CosineAnnealingLR(LRScheduler):
         before = 1 + math.cos(math.pi * (self.last_epoch - 1) / self.T_max)
         return [now / before * (rate - self.eta_min) + self.eta_min for rate in rates]
 
-    def _at(self, step: int) -> list[Any]:
+    def _at(self, step: int) -> list[float]:
         height = (1 + math.cos(math.pi * step / self.T_max)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         return self._at(self.last_epoch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
@@ -12,6 +12,10 @@ from evergrad.ops.rows.movement.joining import cat
 from evergrad.ops.rows.movement.views import reshape
 from evergrad.optim.line_search import strong_wolfe
 from evergrad.optim.optimizer import Closure, Optimizer, check_not_negative, evaluate
+
+if TYPE_CHECKING:
+    from evergrad.core.types import ParamGroup, StateDict
+    from evergrad.optim.optimizer import Scalar
 
 
 def _as_real(tensor: Tensor) -> Tensor:
@@ -25,7 +29,7 @@ class LBFGS(Optimizer):
     """
 
     def __init__(
-        self, params: object, lr: object = 1, max_iter: int = 20, max_eval: int | None = None,
+        self, params: object, lr: Scalar = 1, max_iter: int = 20, max_eval: int | None = None,
         tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9, history_size: int = 100,
         line_search_fn: str | None = None,
     ) -> None:  # fmt: skip
@@ -78,7 +82,7 @@ class LBFGS(Optimizer):
         return first_loss
 
     def _iterate(
-        self, closure: Closure, loss: float, gradient: Tensor, state: Any, group: Any
+        self, closure: Closure, loss: float, gradient: Tensor, state: StateDict, group: ParamGroup
     ) -> None:
         evaluations = 1
         tolerance = group["tolerance_change"]
@@ -109,14 +113,15 @@ class LBFGS(Optimizer):
                 return
 
     def _advance(
-        self, closure: Closure, loss: float, gradient: Tensor, slope: float, state: Any, last: bool,
+        self, closure: Closure, loss: float, gradient: Tensor, slope: float, state: StateDict,
+        last: bool,
         limit: int,
     ) -> tuple[float, Tensor, int]:  # fmt: skip
         """Move along the direction; gives the new loss, gradient and number of evaluations."""
         direction = state["d"]
         if self.param_groups[0]["line_search_fn"] is None:
             self._move(state["t"], direction)
-            if last:  # nobody would look at the new values
+            if last:  # the new values would not be read
                 return loss, gradient, 0
             return float(evaluate(closure)), self._flat_grad(), 1
         origin = [p.detach().clone() for p in self._params]
@@ -134,7 +139,7 @@ class LBFGS(Optimizer):
         self._move(state["t"], direction)
         return loss, gradient, used
 
-    def _direction(self, gradient: Tensor, state: Any, history_size: int) -> Tensor:
+    def _direction(self, gradient: Tensor, state: StateDict, history_size: int) -> Tensor:
         """Minus the gradient times the remembered inverse of the curvature."""
         if state["n_iter"] == 1:
             state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)
@@ -151,7 +156,7 @@ class LBFGS(Optimizer):
             found = found + step * (weight - change.dot(found) * scale)
         return found  # type: ignore[no-any-return]
 
-    def _remember(self, change: Tensor, state: Any, history_size: int) -> None:
+    def _remember(self, change: Tensor, state: StateDict, history_size: int) -> None:
         """Keep a step and what it did to the gradient, if the curvature along it is positive."""
         step = state["d"] * state["t"]
         curvature = change.dot(step)

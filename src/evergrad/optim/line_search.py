@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from evergrad.core.tensor import Tensor
 
@@ -18,16 +17,16 @@ _ENOUGH_FLAT = 0.9
 
 
 @dataclass
-class _Point:
-    """A distance along the direction with the value, gradient and slope there."""
+class Point:
+    """A distance along the direction with the value, slope and gradient there."""
 
     at: float
     value: float
-    gradient: Tensor
     slope: float
+    gradient: Tensor | None = None
 
 
-def _lowest_between(a: _Point, b: _Point, bounds: tuple[float, float] | None = None) -> float:
+def lowest_between(a: Point, b: Point, bounds: tuple[float, float] | None = None) -> float:
     """Where the cubic through two points with their slopes is lowest, within the bounds."""
     low, high = (min(a.at, b.at), max(a.at, b.at)) if bounds is None else bounds
     mixed = a.slope + b.slope - 3 * (a.value - b.value) / (a.at - b.at)
@@ -48,7 +47,7 @@ class WolfeSearch:
     """One line search: first a bracket around a good step, then narrowing it down."""
 
     def __init__(
-        self, objective: Objective, direction: Tensor, start: _Point, tolerance: float, limit: int
+        self, objective: Objective, direction: Tensor, start: Point, tolerance: float, limit: int
     ) -> None:
         self.objective = objective
         self.direction = direction
@@ -58,26 +57,26 @@ class WolfeSearch:
         self.evaluations: int = 0
         self.rounds: int = 0
 
-    def _evaluate(self, at: float) -> _Point:
+    def _evaluate(self, at: float) -> Point:
         value, gradient = self.objective(at)
         self.evaluations += 1
-        return _Point(at, value, gradient, gradient.dot(self.direction).item())
+        return Point(at, value, gradient.dot(self.direction).item(), gradient)
 
-    def _too_high(self, point: _Point) -> bool:
+    def _too_high(self, point: Point) -> bool:
         start = self.start
         return point.value > start.value + _ENOUGH_FALL * point.at * start.slope
 
-    def _flat(self, point: _Point) -> bool:
+    def _flat(self, point: Point) -> bool:
         return abs(point.slope) <= -_ENOUGH_FLAT * self.start.slope
 
-    def run(self, first: float) -> _Point:
+    def run(self, first: float) -> Point:
         """The point to step to."""
         bracket = self._bracket(first)
         if len(bracket) == 2:
             self._narrow(bracket)
         return min(bracket, key=lambda point: point.value)
 
-    def _bracket(self, first: float) -> list[_Point]:
+    def _bracket(self, first: float) -> list[Point]:
         former, point = self.start, self._evaluate(first)
         while self.rounds < self.limit:
             rises = self.rounds > 1 and point.value >= former.value
@@ -88,12 +87,12 @@ class WolfeSearch:
             if point.slope >= 0:
                 return [former, point]
             bounds = (point.at + 0.01 * (point.at - former.at), point.at * 10)
-            following = _lowest_between(former, point, bounds)
+            following = lowest_between(former, point, bounds)
             former, point = point, self._evaluate(following)
             self.rounds += 1
         return [self.start, point]
 
-    def _narrow(self, bracket: list[_Point]) -> None:
+    def _narrow(self, bracket: list[Point]) -> None:
         """Replace the ends of the bracket until one satisfies both conditions."""
         reach = self.direction.abs().max().item()
         stuck = False
@@ -114,10 +113,10 @@ class WolfeSearch:
             if done:
                 return
 
-    def _trial(self, bracket: list[_Point], stuck: bool) -> tuple[float, bool]:
+    def _trial(self, bracket: list[Point], stuck: bool) -> tuple[float, bool]:
         """Where to look next: not so near an end that the bracket hardly shrinks twice."""
         near, far = sorted(point.at for point in bracket)
-        at = _lowest_between(bracket[0], bracket[1])
+        at = lowest_between(bracket[0], bracket[1])
         margin = 0.1 * (far - near)
         if min(far - at, at - near) >= margin:
             return at, False
@@ -129,10 +128,9 @@ class WolfeSearch:
 def strong_wolfe(
     objective: Objective, direction: Tensor, first: float, value: float, gradient: Tensor,
     slope: float, tolerance: float, limit: int,
-) -> tuple[float, float, Any, int]:  # fmt: skip
+) -> tuple[float, float, Tensor, int]:  # fmt: skip
     """The distance to go, the value and gradient there, and how many evaluations it took."""
-    search = WolfeSearch(
-        objective, direction, _Point(0.0, value, gradient, slope), tolerance, limit
-    )
+    search = WolfeSearch(objective, direction, Point(0.0, value, slope, gradient), tolerance, limit)
     found = search.run(first)
+    assert found.gradient is not None
     return found.at, found.value, found.gradient, search.evaluations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
@@ -14,9 +14,20 @@ from evergrad.optim.optimizer import (
     state_like,
 )
 
+if TYPE_CHECKING:
+    from evergrad.optim.optimizer import Scalar
+
 
 def _lion(
-    p: Tensor, m: Tensor, g: Tensor, lr: Any, keep: Any, take1: Any, take2: Any, *, maximize: bool
+    p: Tensor,
+    m: Tensor,
+    g: Tensor,
+    lr: Scalar,
+    keep: Scalar,
+    take1: Scalar,
+    take2: Scalar,
+    *,
+    maximize: bool,
 ) -> tuple[Tensor, Tensor]:
     g = -g if maximize else g
     direction = (m + (g - m) * take1).sign()
@@ -44,7 +55,7 @@ class Lion(ParameterwiseOptimizer):
     """
 
     def __init__(
-        self, params: object, lr: object = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
+        self, params: object, lr: Scalar = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0, *, maximize: bool = False, foreach: bool | None = None,
     ) -> None:  # fmt: skip
         check_not_negative(learning_rate=lr, weight_decay=weight_decay)

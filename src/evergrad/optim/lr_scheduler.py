@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from evergrad.core.types import StateDict
 from evergrad.lazy import known_names
 from evergrad.optim.cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
 from evergrad.optim.decays import (
@@ -61,7 +62,7 @@ class ChainedScheduler(LRScheduler):
             scheduler.step()
         self._last_lr = self._present()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return _state_with_parts(self)
 
     def load_state_dict(self, state_dict: dict[str, object]) -> None:
@@ -69,13 +70,13 @@ class ChainedScheduler(LRScheduler):
         _load_with_parts(self, state_dict)
 
 
-def _state_with_parts(schedule: Any) -> dict[str, Any]:
+def _state_with_parts(schedule: ChainedScheduler | SequentialLR) -> dict[str, object]:
     state = {k: v for k, v in schedule.__dict__.items() if k not in ("optimizer", "_schedulers")}
     state["_schedulers"] = [part.state_dict() for part in schedule._schedulers]
     return state
 
 
-def _load_with_parts(schedule: Any, state_dict: dict[str, Any]) -> None:
+def _load_with_parts(schedule: ChainedScheduler | SequentialLR, state_dict: StateDict) -> None:
     given = dict(state_dict)
     parts = given.pop("_schedulers")
     schedule.__dict__.update(given)
@@ -151,7 +152,7 @@ class SequentialLR(LRScheduler):
             scheduler.step()
         self._last_lr = scheduler.get_last_lr()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return _state_with_parts(self)
 
     def load_state_dict(self, state_dict: dict[str, object]) -> None:
@@ -217,7 +218,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
         """Look at a new measurement."""
-        current = float(metrics)
+        current = metrics if isinstance(metrics, float) else float(metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(current, self.best):
             self.best = current

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import ParamGroup
 from evergrad.ops.composite.products import addmm
 from evergrad.optim.optimizer import ParameterwiseOptimizer, check_not_negative, state_like
+
+if TYPE_CHECKING:
+    from evergrad.optim.optimizer import Scalar
 
 
 def _orthogonalized(
@@ -32,7 +36,7 @@ def _orthogonalized(
     return x.t() if tall else x
 
 
-def _rate_for_shape(lr: Any, rule: str | None, shape: tuple[int, ...]) -> Any:
+def _rate_for_shape(lr: Scalar, rule: str | None, shape: tuple[int, ...]) -> Any:
     rows, columns = shape
     if rule == "match_rms_adamw":
         return lr * 0.2 * math.sqrt(max(rows, columns))
@@ -43,7 +47,7 @@ class Muon(ParameterwiseOptimizer):
     """Momentum whose singular values are all brought near 1 before each step."""
 
     def __init__(
-        self, params: object, lr: object = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
+        self, params: object, lr: Scalar = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
         nesterov: bool = True,
         ns_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315),
         eps: float = 1e-7, ns_steps: int = 5, adjust_lr_fn: str | None = None,
@@ -64,7 +68,7 @@ class Muon(ParameterwiseOptimizer):
                         f"{p.shape}"
                     )
 
-    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: ParamGroup) -> None:
         if p.is_complex():
             raise RuntimeError("Muon does not support complex parameters")
         state = self.state[p]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import option
@@ -18,10 +18,15 @@ from evergrad.optim.optimizer import (
     update_of,
 )
 
+if TYPE_CHECKING:
+    from evergrad.optim.optimizer import Scalar
+
 
 def _nadam(
-    p: Tensor, m: Tensor, v: Tensor, g: Tensor, keep: Any, decay: Any, take1: Any, beta2: Any,
-    take2: Any, correction2: Any, eps: Any, of_gradient: Any, of_mean: Any, *, maximize: bool,
+    p: Tensor, m: Tensor, v: Tensor, g: Tensor, keep: Scalar, decay: Scalar, take1: Scalar,
+    beta2: Scalar,
+    take2: Scalar, correction2: Scalar, eps: Scalar, of_gradient: Scalar, of_mean: Scalar, *,
+    maximize: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     g = (-g if maximize else g) + p * decay
     m = m + (g - m) * take1
@@ -34,7 +39,7 @@ class NAdam(ParameterwiseOptimizer):
     """Steps along the gradient and its running mean, scaled by the running mean of its square."""
 
     def __init__(
-        self, params: object, lr: object = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: object, lr: Scalar = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, momentum_decay: float = 4e-3,
         decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
         maximize: bool = False, capturable: bool = False, differentiable: bool = False,

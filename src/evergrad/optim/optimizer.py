@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from copy import deepcopy
 from operator import is_
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,12 +26,17 @@ from evergrad.core.functionalize import (
     note_options,
     note_state,
 )
+from evergrad.core.holder import TensorHolder, held
 from evergrad.core.node import RemovableHandle
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import ParamGroup, StateDict
+from evergrad.extension import provides
 from evergrad.memory.ledger import OPTIMIZER
 from evergrad.ops.rows.creation.constants import full, scalar_tensor
 
+# A number of an update: an option, or one that differs from step to step.
+Scalar: TypeAlias = "float | Tensor"
 Closure = Callable[[], Any]
 
 # Accepted so that PyTorch programs run; there is one implementation of each optimizer here.
@@ -39,8 +44,8 @@ IMPLEMENTATION_FLAGS = ("foreach", "maximize", "capturable", "differentiable", "
 
 
 # Hooks around the steps of all optimizers.
-_STEP_PRE: dict[int, Callable[..., Any]] = {}
-_STEP_POST: dict[int, Callable[..., Any]] = {}
+_STEP_PRE: dict[int, Callable[..., object]] = {}
+_STEP_POST: dict[int, Callable[..., object]] = {}
 
 
 class _Required:
@@ -51,12 +56,12 @@ class _Required:
 required: _Required = _Required()
 
 
-def _with_step_hooks(step: Callable[..., object]) -> Callable[..., Any]:
+def _with_step_hooks(step: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(step)
-    def wrapper(self: Optimizer, *args: object, **kwargs: object) -> Any:
+    def wrapper(self: Optimizer, *args: object, **kwargs: object) -> object:
         if "_step_pre" not in self.__dict__:  # wraps another optimizer, without its __init__
             return step(self, *args, **kwargs)
-        given: tuple[Any, ...] = (self, *args)
+        given: tuple[object, ...] = (self, *args)
         for hook in (*_STEP_PRE.values(), *self._step_pre.values()):
             changed = hook(self, given, kwargs)
             if changed is None:
@@ -70,7 +75,7 @@ def _with_step_hooks(step: Callable[..., object]) -> Callable[..., Any]:
         note_state(self.state)
         result = step(*given, **kwargs)
         self._hold_while_unchanged()
-        self._opt_called = True  # schedules warn if they are stepped first
+        self._opt_called = True
         for hook in (*self._step_post.values(), *_STEP_POST.values()):
             hook(self, given, kwargs)
         return result
@@ -81,19 +86,32 @@ def _with_step_hooks(step: Callable[..., object]) -> Callable[..., Any]:
 class Optimizer:
     """Base class of all optimizers."""
 
-    def __init__(self, params: Any, defaults: dict[str, object]) -> None:
-        if isinstance(params, Tensor):
+    def __init__(self, params: object, defaults: dict[str, object]) -> None:
+        if isinstance(params, (Tensor, TensorHolder)):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, "
                 "but got a Tensor; put it in a list"
             )
+        if not isinstance(params, Iterable):
+            fix = "; pass its .parameters()" if hasattr(params, "parameters") else ""
+            raise TypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, "
+                f"but got a {type(params).__name__}{fix}"
+            )
         self.defaults = defaults
         self.state: defaultdict[Tensor, Any] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
+        # Whether step() was called: schedules warn if they are stepped first. In each instance from
+        # the start, as compiled steps watch which attributes there are.
+        self._opt_called = False
         self._make_hook_tables()
         groups = list(params)
         if not groups:
-            raise ValueError("optimizer got an empty parameter list")
+            raise ValueError(
+                "optimizer got an empty parameter list. A module without parameters has none to "
+                "give, and an iterator such as model.parameters() that was read before is used up: "
+                "call it again."
+            )
         if not isinstance(groups[0], dict):
             groups = [{"params": groups}]
         for group in groups:
@@ -124,13 +142,13 @@ class Optimizer:
 
     # -- parameters -------------------------------------------------------------------------
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: ParamGroup) -> None:
         """Add parameters with options of their own."""
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
         group = dict(param_group)
         params = group["params"]
-        if isinstance(params, Tensor):
+        if isinstance(params, (Tensor, TensorHolder)):
             params = [params]
         elif isinstance(params, set):
             raise TypeError(
@@ -142,14 +160,20 @@ class Optimizer:
         if named:
             group["param_names"] = [name for name, _ in entries]
             entries = [tensor for _, tensor in entries]
+        entries = list(map(held, entries))
         for tensor in entries:
             if not isinstance(tensor, Tensor):
                 raise TypeError(
                     "optimizer can only optimize Tensors, but one of the params is "
                     f"{type(tensor).__name__}"
                 )
-            if not tensor.is_leaf and not self.defaults.get("differentiable"):
-                raise ValueError("can't optimize a non-leaf Tensor")
+            node = tensor.grad_fn
+            if node is not None and not self.defaults.get("differentiable"):
+                raise ValueError(
+                    "can't optimize a non-leaf Tensor: this one is the result of "
+                    f"{node.name()}. Pass what it was computed from, or make it a leaf "
+                    "with .detach().requires_grad_()."
+                )
         group["params"] = entries
         for name, default in self.defaults.items():
             if default is required and name not in group:
@@ -167,10 +191,10 @@ class Optimizer:
         """Forget the gradients of all parameters, or set them to zero."""
         for group in self.param_groups:
             for parameter in group["params"]:
+                note_grad_access(parameter)
                 if parameter._grad is None:
                     continue
                 if set_to_none:
-                    note_grad_access(parameter)
                     parameter._grad = None
                 else:
                     if parameter._grad.requires_grad:
@@ -181,7 +205,7 @@ class Optimizer:
         """Update the parameters once."""
         raise NotImplementedError
 
-    def with_grad(self, group: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor]]:
+    def with_grad(self, group: ParamGroup) -> Iterator[tuple[Tensor, Tensor]]:
         """Each parameter of a group that has a gradient, with the gradient."""
         if not self.takes_sparse and any(isinstance(p._grad, Compound) for p in group["params"]):
             raise RuntimeError(self._sparse_refusal())
@@ -201,19 +225,22 @@ class Optimizer:
         trace.add_guard(
             lambda: len(now := self._parts()) == len(parts) and all(map(is_, now, parts)),
             f"the parameters, the state or the hooks of {type(self).__name__}",
-            self._collections(),
+            [*self._collections(), *self._hook_tables()],
         )
 
     def _parts(self) -> list[Any]:
         """The parameters, what is kept for each of them, and the hooks around steps."""
-        parts: list[Any] = []
+        parts: list[object] = []
         for collection in self._collections()[1:]:
             parts += collection.values() if isinstance(collection, dict) else collection
-        for table in (_STEP_PRE, _STEP_POST, self._step_pre, self._step_post):
+        for table in self._hook_tables():
             parts += table.values()
         return [self.state, self.param_groups, *parts]
 
-    def _collections(self) -> list[Collection[Any]]:
+    def _hook_tables(self) -> list[dict[int, Any]]:
+        return [_STEP_PRE, _STEP_POST, self._step_pre, self._step_post]
+
+    def _collections(self) -> list[Collection[object]]:
         """Where the parameters and the state are found: lists, and the values of dictionaries."""
         groups = self.param_groups
         kept = [state for state in self.state.values() if isinstance(state, dict)]
@@ -224,7 +251,7 @@ class Optimizer:
 
     # -- saving and loading -----------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The state and the options, with parameters replaced by their numbers."""
         for hook in list(self._state_hooks["save_pre"].values()):
             hook(self)
@@ -246,7 +273,7 @@ class Optimizer:
             result = result if changed is None else changed
         return result
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over a saved state; the options come from it, the parameters stay."""
         given = dict(state_dict)
         for hook in list(self._state_hooks["load_pre"].values()):
@@ -254,11 +281,15 @@ class Optimizer:
             given = given if changed is None else changed
         groups, saved = self.param_groups, deepcopy(given["param_groups"])
         if len(groups) != len(saved):
-            raise ValueError("loaded state dict has a different number of parameter groups")
+            raise ValueError(
+                "loaded state dict has a different number of parameter groups: "
+                f"{len(saved)}, and the optimizer {len(groups)}"
+            )
         if any(len(a["params"]) != len(b["params"]) for a, b in zip(groups, saved, strict=True)):
             raise ValueError(
                 "loaded state dict contains a parameter group that doesn't match the size of "
-                "optimizer's group"
+                f"optimizer's group: parameters per group are {_sizes(saved)} in the state dict, "
+                f"{_sizes(groups)} in the optimizer. It was saved for another model."
             )
         own = [p for group in groups for p in group["params"]]
         by_number = dict(zip((n for group in saved for n in group["params"]), own, strict=True))
@@ -274,7 +305,7 @@ class Optimizer:
         for hook in list(self._state_hooks["load_post"].values()):
             hook(self)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         return {
             "defaults": self.defaults, "state": self.state, "param_groups": self.param_groups,
         }  # fmt: skip
@@ -361,7 +392,7 @@ class ParameterwiseOptimizer(Optimizer):
 
     def state_of(self, p: Tensor, *names: str) -> dict[str, Any]:
         """A parameter's state, made at first of a step counter and zeros under the names."""
-        state: dict[str, Any] = self.state[p]
+        state: StateDict = self.state[p]
         if not state:
             state["step"] = step_counter()
             for name in names:
@@ -370,7 +401,7 @@ class ParameterwiseOptimizer(Optimizer):
 
 
 @functools.cache
-def fused(formula: Callable[..., Any], writes: int, **options: Any) -> FusedUpdate:
+def fused(formula: Callable[..., object], writes: int, **options: Any) -> FusedUpdate:
     """The update of a formula with these options, made once."""
     return FusedUpdate(formula, writes, **options)
 
@@ -385,6 +416,12 @@ def update_of(
     )
 
 
+@provides("global_optimizer_hooks")
+def global_hooks() -> list[dict[int, Any]]:
+    """The tables of hooks around the steps of all optimizers."""
+    return [_STEP_PRE, _STEP_POST]
+
+
 def register_optimizer_step_pre_hook(hook: Callable[..., object]) -> RemovableHandle:
     """Call ``hook(optimizer, args, kwargs)`` before each step of every optimizer."""
     return RemovableHandle(_STEP_PRE, hook)
@@ -395,7 +432,7 @@ def register_optimizer_step_post_hook(hook: Callable[..., object]) -> RemovableH
     return RemovableHandle(_STEP_POST, hook)
 
 
-def _fitted(value: object, parameter: Tensor | None) -> Any:
+def _fitted(value: object, parameter: Tensor | None) -> object:
     """A loaded state entry as a copy in the parameter's element type; counters keep theirs."""
     if isinstance(value, Tensor):
         return _own_copy(value, parameter)
@@ -459,7 +496,7 @@ def symbolic_item(tensor: Tensor) -> Any:
     return tensor.item() if STATE.get().trace is None else SymbolicNumber(tensor.double())
 
 
-def count_step(state: dict[str, Any]) -> Any:
+def count_step(state: StateDict) -> Any:
     """Advance the counter; gives the new number (while tracing, one that is known at run time)."""
     step = state["step"]
     if isinstance(step, Tensor):
@@ -476,14 +513,18 @@ def count_step(state: dict[str, Any]) -> Any:
     return state["step"]
 
 
-def check_not_negative(**values: Any) -> None:
+def check_not_negative(**values: Scalar) -> None:
     """Refuse negative options by name."""
     for name, value in values.items():
         if not isinstance(value, Tensor) and not value >= 0.0:
             raise ValueError(f"Invalid {name.replace('_', ' ')} value: {value}")
 
 
-def check_betas(betas: tuple[Any, Any]) -> None:
+def check_betas(betas: tuple[Scalar, Scalar]) -> None:
     for i, beta in enumerate(betas):
         if not isinstance(beta, Tensor) and not 0.0 <= beta < 1.0:
             raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
+
+
+def _sizes(groups: Iterable[ParamGroup]) -> list[int]:
+    return [len(group["params"]) for group in groups]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.functionalize import concrete_item, guard
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import ParamGroup
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_betas,
@@ -15,10 +16,14 @@ from evergrad.optim.optimizer import (
     update_of,
 )
 
+if TYPE_CHECKING:
+    from evergrad.optim.optimizer import Scalar
+
 
 def _radam(
-    p: Tensor, m: Tensor, v: Tensor, g: Tensor, step_size: Any, keep: Any, decay: Any, take1: Any,
-    beta2: Any, take2: Any, eps: Any, *, maximize: bool, rectified: bool,
+    p: Tensor, m: Tensor, v: Tensor, g: Tensor, step_size: Scalar, keep: Scalar, decay: Scalar,
+    take1: Scalar,
+    beta2: Scalar, take2: Scalar, eps: Scalar, *, maximize: bool, rectified: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     g = (-g if maximize else g) + p * decay
     m = m + (g - m) * take1
@@ -26,12 +31,12 @@ def _radam(
     return p * keep - (m / (v.sqrt() + eps) if rectified else m) * step_size, m, v
 
 
-def _length(step: Any, beta2: Any) -> Any:
-    """How many steps the mean of squares stands for by now; above 5 its variance is known."""
+def _length(step: Any, beta2: Scalar) -> Any:
+    """Effective number of steps in the mean of squares so far; above 5 its variance is known."""
     return 2 / (1 - beta2) - 1 - 2 * step * beta2**step / (1 - beta2**step)
 
 
-def _rectification(length: Any, beta2: Any) -> Any:
+def _rectification(length: float, beta2: Scalar) -> object:
     """How far the variance can be trusted."""
     longest = 2 / (1 - beta2) - 1
     trust = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
@@ -42,7 +47,7 @@ class RAdam(ParameterwiseOptimizer):
     """Adam whose first steps are plain momentum, until the variance is known well enough."""
 
     def __init__(
-        self, params: object, lr: object = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: object, lr: Scalar = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, decoupled_weight_decay: bool = False, *,
         foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
         differentiable: bool = False,
@@ -55,7 +60,7 @@ class RAdam(ParameterwiseOptimizer):
             "decoupled_weight_decay": decoupled_weight_decay, "differentiable": differentiable,
         })  # fmt: skip
 
-    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: ParamGroup) -> None:
         state = self.state_of(p, "exp_avg", "exp_avg_sq")
         rectified = guard(
             lambda: _length(concrete_item(state["step"]) + 1, group["betas"][1]) > 5.0,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import ParamGroup
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_not_negative,
     count_step,
     update_of,
 )
+
+if TYPE_CHECKING:
+    from evergrad.optim.optimizer import Scalar
 
 
 def _rmsprop(
@@ -39,7 +43,7 @@ class RMSprop(ParameterwiseOptimizer):
     """``p -= lr * g / sqrt(mean of g * g)``, with momentum or a centered variance."""
 
     def __init__(
-        self, params: object, lr: object = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+        self, params: object, lr: Scalar = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
         weight_decay: float = 0, momentum: float = 0, centered: bool = False,
         capturable: bool = False, foreach: bool | None = None, maximize: bool = False,
         differentiable: bool = False,
@@ -53,7 +57,7 @@ class RMSprop(ParameterwiseOptimizer):
             "maximize": maximize, "differentiable": differentiable,
         })  # fmt: skip
 
-    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: ParamGroup) -> None:
         momentum, centered = group["momentum"] > 0, group["centered"]
         alpha = option(group, "alpha")
         names = ["square_avg"]

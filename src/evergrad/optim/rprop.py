@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import ParamGroup
 from evergrad.ops.rows.elementwise.basic import maximum, minimum, where
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -17,9 +18,13 @@ from evergrad.optim.optimizer import (
     update_of,
 )
 
+if TYPE_CHECKING:
+    from evergrad.optim.optimizer import Scalar
+
 
 def _rprop(
-    p: Tensor, former: Tensor, size: Tensor, g: Tensor, shrink: Any, grow: Any, smallest: object,
+    p: Tensor, former: Tensor, size: Tensor, g: Tensor, shrink: Scalar, grow: Scalar,
+    smallest: object,
     largest: object, *, maximize: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Where the gradient has turned the parameter waits for one step."""
@@ -35,7 +40,7 @@ class Rprop(ParameterwiseOptimizer):
     """Steps that depend on the signs of the gradient only; meant for whole batches."""
 
     def __init__(
-        self, params: object, lr: object = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
+        self, params: object, lr: Scalar = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50), *, capturable: bool = False,
         foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
     ) -> None:  # fmt: skip
@@ -47,7 +52,7 @@ class Rprop(ParameterwiseOptimizer):
             "maximize": maximize, "differentiable": differentiable, "capturable": capturable,
         })  # fmt: skip
 
-    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: ParamGroup) -> None:
         state = self.state[p]
         if not state:
             state["step"] = step_counter()

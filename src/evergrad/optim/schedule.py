@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import ParamGroup, StateDict
 from evergrad.optim.optimizer import Optimizer
 
 EPOCH_DEPRECATION_WARNING = (
@@ -19,7 +20,7 @@ EPOCH_DEPRECATION_WARNING = (
 )
 
 
-def write_rate(group: dict[str, Any], rate: Any) -> None:
+def write_rate(group: ParamGroup, rate: Any) -> None:
     if isinstance(group["lr"], Tensor):
         group["lr"].fill_(rate)
     else:
@@ -60,7 +61,10 @@ class LRScheduler:
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+            raise TypeError(
+                f"{type(optimizer).__name__} is not an Optimizer; pass the optimizer first, before "
+                "the settings of the schedule"
+            )
         self.optimizer = optimizer
         if last_epoch == -1:
             for group in optimizer.param_groups:
@@ -86,7 +90,7 @@ class LRScheduler:
         self.step()
         self._is_initial = False
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything but the optimizer."""
         return {key: value for key, value in self.__dict__.items() if key != "optimizer"}
 
@@ -94,11 +98,11 @@ class LRScheduler:
         """Continue from what ``state_dict`` gave."""
         self.__dict__.update(state_dict)
 
-    def get_last_lr(self) -> list[Any]:
+    def get_last_lr(self) -> list[float]:
         """The rates written by the last step."""
         return self._last_lr
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         """The rates for ``last_epoch``, one for each parameter group."""
         raise NotImplementedError
 
@@ -130,4 +134,4 @@ class LRScheduler:
     def _write(self, rates: Iterable[object]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             write_rate(group, rate)
-        self._last_lr: list[Any] = [own_rate(rate) for rate in self._present()]
+        self._last_lr: list[float] = [own_rate(rate) for rate in self._present()]

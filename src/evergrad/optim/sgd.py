@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.compound import Compound
 from evergrad.core.functionalize import guard, mark_single_use
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import ParamGroup
 from evergrad.ops.composite.row_updates import rows_of, update_rows
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -17,10 +18,13 @@ from evergrad.optim.optimizer import (
     update_of,
 )
 
+if TYPE_CHECKING:
+    from evergrad.optim.optimizer import Scalar
 
-def _plain(p: Tensor, g: Tensor, lr: Any, weight_decay: Any, *, maximize: bool) -> Tensor:
+
+def _plain(p: Tensor, g: Tensor, lr: Scalar, weight_decay: Scalar, *, maximize: bool) -> Tensor:
     g = (-g if maximize else g) + p * weight_decay
-    return p - g * lr  # type: ignore[no-any-return]
+    return p - g * lr
 
 
 def _momentum(
@@ -37,7 +41,7 @@ class SGD(ParameterwiseOptimizer):
     """``p -= lr * g``, with momentum, dampening, weight decay and Nesterov's look-ahead."""
 
     def __init__(
-        self, params: object, lr: object = 1e-3, momentum: float = 0, dampening: float = 0,
+        self, params: object, lr: Scalar = 1e-3, momentum: float = 0, dampening: float = 0,
         weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
         foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None,
     ) -> None:  # fmt: skip
@@ -52,7 +56,7 @@ class SGD(ParameterwiseOptimizer):
 
     takes_sparse = True
 
-    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: ParamGroup) -> None:
         if isinstance(grad, Compound):
             self._update_sparse(p, grad, group)
             return
@@ -79,7 +83,7 @@ class SGD(ParameterwiseOptimizer):
         update = update_of(group, _momentum, 2, nesterov=group["nesterov"])
         update((p, buffer, grad), lr, decay, option(group, "momentum"), taken)
 
-    def _update_sparse(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_sparse(self, p: Tensor, grad: Tensor, group: ParamGroup) -> None:
         """The same on the rows of which a sparse gradient speaks; the momentum is sparse, too."""
         from evergrad.sparse.updates import add_scaled  # start-up: rarely used
 
@@ -91,9 +95,7 @@ class SGD(ParameterwiseOptimizer):
                 grad = self._sparse_momentum(self.state[p], grad, group)
             add_scaled(p, grad, -group["lr"])
 
-    def _sparse_momentum(
-        self, state: dict[str, object], grad: Tensor, group: dict[str, Any]
-    ) -> Tensor:
+    def _sparse_momentum(self, state: dict[str, object], grad: Tensor, group: ParamGroup) -> Tensor:
         """The direction to go, after the gradient has entered the momentum."""
         buffer = state.get("momentum_buffer")
         momentum = group["momentum"]

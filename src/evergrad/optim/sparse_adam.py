@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.compound import Compound
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import ParamGroup, StateDict
 from evergrad.ops.composite.row_updates import Rows, rows_of, update_rows
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -16,6 +17,9 @@ from evergrad.optim.optimizer import (
     state_like,
     step_counter,
 )
+
+if TYPE_CHECKING:
+    from evergrad.optim.optimizer import Scalar
 
 
 class SparseAdam(ParameterwiseOptimizer):
@@ -41,7 +45,7 @@ class SparseAdam(ParameterwiseOptimizer):
     takes_sparse = True
 
     def __init__(
-        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: object, lr: Scalar = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, maximize: bool = False,
     ) -> None:  # fmt: skip
         for name, value in (("learning rate", lr), ("epsilon value", eps)):
@@ -101,7 +105,7 @@ class SparseAdam(ParameterwiseOptimizer):
         update_rows((p, state["exp_avg"], state["exp_avg_sq"]), rows, formula)
 
 
-def _update_rows(p: Tensor, grad: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+def _update_rows(p: Tensor, grad: Tensor, state: StateDict, group: ParamGroup) -> None:
     """Move the means towards the gradient, and the parameter along them, where there is one."""
     from evergrad.sparse.updates import add_at, read_at, write_at  # start-up: rarely used
 

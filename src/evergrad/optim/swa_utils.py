@@ -60,9 +60,9 @@ def get_swa_avg_fn() -> Average:
     tensor(2.)
     """
 
-    def average(held: Tensor, current: Tensor, count: Any) -> Tensor:
+    def average(held: Tensor, current: Tensor, count: Tensor) -> Tensor:
         with using(grad=False):
-            return held + (current - held) / (count + 1)  # type: ignore[no-any-return]
+            return held + (current - held) / (count + 1)
 
     return average
 
@@ -97,7 +97,7 @@ def get_swa_multi_avg_fn() -> AverageOfMany:
     return _in_place(get_swa_avg_fn(), weight)
 
 
-def _in_place(average: Average, weight: Callable[[Any], float]) -> AverageOfMany:
+def _in_place(average: Average, weight: Callable[[object], float]) -> AverageOfMany:
     """An average that writes into what it averages; floats go towards the new values at once."""
 
     def update(held: Sequence[Tensor], current: Sequence[Tensor], count: object) -> None:
@@ -145,7 +145,7 @@ class AveragedModel(Module):
         self.multi_avg_fn = multi_avg_fn
         self.use_buffers = use_buffers
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
@@ -241,7 +241,7 @@ class SWALR(LRScheduler):
         passed = max(0, min(1, step / max(1, self.anneal_epochs)))
         return (1 - math.cos(math.pi * passed)) / 2 if self._anneal_strategy == "cos" else passed
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         step = self._step_count - 1
         if self.anneal_epochs == 0:
             step = max(1, step)

@@ -17,6 +17,7 @@ from typing import Any
 
 from evergrad.core.backward import run_backward
 from evergrad.core.bind import bind, bind_binary, bind_unary
+from evergrad.core.thread_variable import thread_variable
 from evergrad.profiler.events import Event
 
 _BIND = bind.__code__
@@ -24,7 +25,7 @@ _BIND = bind.__code__
 _SHORT = (bind_unary.__code__, bind_binary.__code__)
 _BACKWARD = run_backward.__code__
 
-_current: ContextVar[Collector | None] = ContextVar("evergrad_profiler", default=None)
+_current: ContextVar[Collector | None] = thread_variable("evergrad_profiler", None)
 
 
 def _is_watched(frame: FrameType) -> bool:
@@ -35,7 +36,7 @@ def _is_watched(frame: FrameType) -> bool:
     return code is _BACKWARD or code in _SHORT
 
 
-def _arguments(values: dict[str, Any]) -> tuple[Any, ...]:
+def _arguments(values: dict[str, Any]) -> tuple[object, ...]:
     """The arguments of an op, from the local variables of its binding."""
     if "args" in values:
         return tuple(values["args"])
@@ -62,7 +63,7 @@ class Collector:
         sys.setprofile(self._former_hook)
         _current.set(self._former)
 
-    def _watch(self, frame: FrameType, kind: str, _: Any) -> None:
+    def _watch(self, frame: FrameType, kind: str, _: object) -> None:
         if not _is_watched(frame):
             return
         if kind == "call":
@@ -92,7 +93,7 @@ class Collector:
         self.events.append(event)
 
 
-def _shapes(args: tuple[object, ...]) -> tuple[Any, ...]:
+def _shapes(args: tuple[object, ...]) -> tuple[object, ...]:
     return tuple(tuple(getattr(a, "shape", ())) for a in args)
 
 
@@ -123,7 +124,7 @@ class record_function:  # noqa: N801 - PyTorch's spelling
         if self._collector is not None:
             self._collector.close()
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: Callable[..., object]) -> Callable[..., Any]:
         @functools.wraps(function)
         def within(*args: object, **kwargs: object) -> Any:
             with record_function(self.name, self.args):

@@ -22,7 +22,7 @@ class Event:
         self.end: int = start
         self.inner: int = 0
         self.thread: int = thread
-        self.shapes: tuple[Any, ...] = shapes
+        self.shapes: tuple[object, ...] = shapes
 
     @property
     def key(self) -> str:
@@ -113,7 +113,7 @@ class EventList(list[Any]):
         return whole
 
 
-def _cells(row: Any, total: float, width: int) -> tuple[str, ...]:
+def _cells(row: FunctionEventAvg, total: float, width: int) -> tuple[str, ...]:
     name = row.key if len(row.key) <= width else row.key[: width - 3] + "..."
     share = 100.0 * row.self_cpu_time_total / total if total else 0.0
     return (

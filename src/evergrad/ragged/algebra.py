@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor as Dense
 from evergrad.ops.composite.products import kron as dense_kron
@@ -26,6 +28,7 @@ from evergrad.ragged.value import (
     aligned,
     common_shape,
     convolved_shape,
+    first_shape,
     kron_shape,
     one,
     refuse,
@@ -137,7 +140,15 @@ def _by_items(row: Any, a: Any, b: Any, layout: Any) -> Any:
     return Tensor(reshape(found, layout))
 
 
-def convolve(a: V, b: V, size: Shape | None = None) -> V:
+def _wanted(name: str, size: Shape | int, a: V) -> Any:
+    """The layout of results of one given shape."""
+    shape = (size,) if isinstance(size, int) else tuple(size)
+    if any(n < 0 for n in shape):
+        raise ValueError(f"{name}(): size has extents from 0 on, got {shape}")
+    return (shape,) * len(a) if isinstance(a, Batch) else shape
+
+
+def convolve(a: V, b: V, size: Shape | int | None = None) -> V:
     """The convolution, which is the product of polynomials: ``c[k] = sum of a[i] b[k - i]``.
 
     In any number of dimensions, and full unless ``size`` gives another shape: that of the first
@@ -150,11 +161,11 @@ def convolve(a: V, b: V, size: Shape | None = None) -> V:
     a, b = operands("convolve", a, b)
     layout = a.joined(b, convolved_shape)
     if size is not None:
-        layout = (tuple(size),) * len(a) if isinstance(a, Batch) else tuple(size)
+        layout = _wanted("convolve", size, a)
     return _by_items(convolve_items, a, b, layout)  # type: ignore[no-any-return]
 
 
-def correlate(a: V, b: V, size: Shape | None = None) -> V:
+def correlate(a: V, b: V, size: Shape | int | None = None) -> V:
     """The correlation at lags from zero on: ``c[k] = sum of a[k + i] conj(b[i])``, in the shape of
     ``a`` unless ``size`` gives another. It is the transpose of the convolution with ``b``:
     ``inner(convolve(x, b), a)`` is ``inner(x, correlate(a, b))``.
@@ -164,9 +175,9 @@ def correlate(a: V, b: V, size: Shape | None = None) -> V:
     ragged.tensor([14., 23., 12.])
     """
     a, b = operands("correlate", a, b)
-    layout = a.joined(b, lambda n, m: aligned(n, m)[0])
+    layout = a.joined(b, first_shape)
     if size is not None:
-        layout = (tuple(size),) * len(a) if isinstance(a, Batch) else tuple(size)
+        layout = _wanted("correlate", size, a)
     b = b.rebuilt(conj(b.elements))
     return _by_items(correlate_items, a, b, layout)  # type: ignore[no-any-return]
 
@@ -179,6 +190,8 @@ def power(a: V, exponent: int) -> V:
     ragged.tensor([16., 40., 25.])
     """
     operand("power", a)
+    if not isinstance(exponent, (int, np.integer)):
+        raise TypeError(f"power(): the exponent must be an integer, got {exponent!r}")
     if exponent < 0:
         raise ValueError(f"power(): values have no inverse in general, got {exponent}")
     unit: Any = one(a.dtype)
@@ -252,11 +265,17 @@ def norm(a: V, p: float = 2) -> Dense:
         flat = a if a.numel() else Tensor(a.extended(common_shape(a.layout, (1,) * max(a.ndim, 1))))
         return vector_norm(flat.dense, p)
     if math.isinf(p):
-        raise NotImplementedError(
-            "norm(): of a batch, p must be finite; use [norm(x, p) for x in batch]"
-        )
-    total = a.totals(a.elements.abs() ** p)
-    return (total.where(total > 0, 1.0) ** (1 / p)).where(total > 0, 0.0)
+        return a.maxima(a.elements.abs())
+    elements = a.elements
+    if p == 2 and not a.dtype.is_complex:
+        total = a.totals(elements * elements)
+    else:
+        sizes = elements.abs()
+        total = a.totals(sizes if p == 1 else sizes**p)
+    if p == 1:
+        return total
+    known = total.where(total != 0, 1.0)
+    return (known.sqrt() if p == 2 else known ** (1 / p)).where(total != 0, 0.0)
 
 
 # -- representatives ----------------------------------------------------------------------------

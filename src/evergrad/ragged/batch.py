@@ -1,38 +1,54 @@
 """Many values of any shapes without padding: all elements in one dimension, and the shapes.
 
-What moves elements between layouts is an index for each element, made of the shapes with NumPy and
-kept for the layouts seen last; the rows that apply it (``index``, ``index_copy``, ``index_sum``)
-have each other as transposes. So time and memory follow the number of elements, never the largest
-shape times the number of values.
+Rows move elements between layouts: ``extend_items`` and ``restrict_items`` into larger shapes and
+back, ``index`` and ``index_sum`` by an index for each element, made of the shapes with NumPy and
+kept for the layouts seen last. They have each other as transposes. So time and memory follow the
+number of elements, never the largest shape times the number of values.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from evergrad.core.bind import bind
+from evergrad.core.bind import bind, bind_and_prepare, bind_prepared_list
+from evergrad.core.op import prepared_calls
 from evergrad.core.shapes import Shape
-from evergrad.core.tensor import Array, from_array
+from evergrad.core.tensor import Array
 from evergrad.core.tensor import Tensor as Dense
 from evergrad.core.tree import register_pytree_node
-from evergrad.ops.rows.creation.constants import full
-from evergrad.ops.rows.indexing.index import INDEX, INDEX_COPY, INDEX_SUM
+from evergrad.extension import provides
+from evergrad.ops.rows.creation.constants import zeros
+from evergrad.ops.rows.indexing.functions import index_reduce
+from evergrad.ops.rows.indexing.index import INDEX, INDEX_SUM
+from evergrad.ops.rows.movement.item_layouts import places_within
+from evergrad.ops.rows.movement.items import (
+    ADD_ITEMS,
+    MUL_ITEMS,
+    SUB_ITEMS,
+    extend_items,
+    restrict_items,
+)
 from evergrad.ops.rows.movement.joining import cat
 from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.ops.rows.movement.views import expand, reshape
+from evergrad.ops.rows.reduce.item_sums import sum_items
+from evergrad.ops.surface.convert import adopt
 from evergrad.ragged.value import (
     Tensor,
     Value,
     aligned,
     as_shapes,
     common_shape,
+    is_place,
     normal_shape,
     offsets_of,
+    refuse_nested,
     tensor,
 )
 
@@ -57,10 +73,12 @@ class Batch(Value):
         batch_shape: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         self._elements = elements
-        self.shapes: tuple[Shape, ...] = as_shapes(shapes)
+        self.shapes: tuple[Shape, ...] = _interned(as_shapes(shapes))
         self.batch_shape: tuple[int] | tuple[int, ...] = (
             (len(self.shapes),) if batch_shape is None else tuple(batch_shape)
         )
+        if any(n < 0 for shape in (*self.shapes, self.batch_shape) for n in shape):
+            raise ValueError("Batch(): shapes have extents from 0 on")
         count = sum(map(math.prod, self.shapes))
         if elements.ndim != 1 or elements.numel() != count:
             raise ValueError(
@@ -81,9 +99,30 @@ class Batch(Value):
     def extended(self, layout: Shapes) -> Dense:
         if layout == self.shapes:
             return self._elements
-        target = full((sum(map(math.prod, layout)),), 0, dtype=self.dtype)
-        at = from_array(_places_within(self.shapes, layout))
-        return bind(INDEX_COPY, target, self._elements, at, start=0, wrap=False)  # type: ignore[no-any-return]
+        return extend_items(self._elements, self.shapes, layout)
+
+    def combined(self, function: Callable[..., Any], other: Batch) -> Batch:
+        """One row that makes one pass over the elements of the result."""
+        a, b = self._elements, other._elements
+        own, second = self.shapes, other.shapes
+        if own is second and self.batch_shape == other.batch_shape:
+            return raw_batch(function(a, b), own, self.batch_shape)
+        if a._type.dtype is not b._type.dtype or not a._type.dtype.is_floating_point:
+            return super().combined(function, other)
+        # Equal layouts are one object, or they are compared element by element here.
+        key = function, id(own), id(second), a._type, b._type
+        prepared = _COMBINED.get(key)
+        if prepared is not None and self.batch_shape == other.batch_shape:
+            inner = prepared.attrs["inner"]
+            if inner[0] is own and inner[1] is second:
+                found = bind_prepared_list(prepared, (a, b))
+                return raw_batch(found, prepared.attrs["outer"], self.batch_shape)
+        layout = self.joined(other, common_shape)
+        if own == second:
+            return self.rebuilt(function(a, b), layout)
+        layouts = {"inner": (own, second), "outer": layout}
+        found = bind_and_prepare(_COMBINED, key, _ROWS[function], a, b, **layouts)
+        return self.rebuilt(found, layout)
 
     def rebuilt(self, elements: Dense, layout: Shapes | None = None) -> Batch:
         return raw_batch(elements, self.shapes if layout is None else layout, self.batch_shape)
@@ -94,20 +133,34 @@ class Batch(Value):
                 f"batches of {list(self.batch_shape)} and {list(other.batch_shape)} values do not "
                 "go together, one by one"
             )
-        return tuple(shape(a, b) for a, b in zip(self.shapes, other.shapes, strict=True))
+        return _joined(self.shapes, other.shapes, shape)
 
-    def _operand(self, symbol: str, other: Any) -> Batch:
+    def maker(self) -> Callable[..., Batch]:
+        return partial(raw_batch, shapes=self.shapes, batch_shape=self.batch_shape)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Batch, (self._elements, self.shapes, tuple(self.batch_shape))
+
+    def _operand(self, symbol: str, other: object) -> Batch:
         if isinstance(other, Tensor):
             return repeated(other, self.batch_shape)
         return super()._operand(symbol, other)
 
     def gathered(self, at: Array, shapes: Shapes) -> Dense:
         """The elements at these places, which become the values of other shapes."""
-        return bind(INDEX, self._elements, from_array(at), start=0, wrap=False)  # type: ignore[no-any-return]
+        return bind(INDEX, self._elements, adopt(at), start=0, wrap=False)  # type: ignore[no-any-return]
+
+    def maxima(self, terms: Dense) -> Dense:
+        """The largest of what is computed elementwise for each value, zero where nothing is."""
+        owner = adopt(_owners(self.shapes))
+        none = zeros((len(self.shapes),), dtype=terms.dtype)
+        return reshape(index_reduce(none, 0, owner, terms, "amax"), self.batch_shape)
 
     def totals(self, terms: Dense) -> Dense:
         """The sum over the elements of each value of something that is computed elementwise."""
-        owner = from_array(_owners(self.shapes))
+        if terms._type.dtype.is_floating_point:
+            return reshape(sum_items(terms, self.shapes), self.batch_shape)
+        owner = adopt(_owners(self.shapes))
         sums = bind(INDEX_SUM, terms, owner, start=0, extents=(len(self.shapes),))
         return reshape(sums, self.batch_shape)
 
@@ -117,7 +170,7 @@ class Batch(Value):
         ends = offsets_of([math.prod(s) for s in self.shapes])
         parts = zip(ends, ends[1:], self.shapes, strict=False)
         shapes = tuple(normal_shape(array[begin:end].reshape(s)) for begin, end, s in parts)
-        return self.rebuilt(self.gathered(_places_within(shapes, self.shapes), shapes), shapes)
+        return self.rebuilt(restrict_items(self._elements, shapes, self.shapes), shapes)
 
     def chosen(self, numbers: Sequence[int], batch_shape: Shape) -> Batch:
         """The values of these numbers, each as often as it is named."""
@@ -144,14 +197,23 @@ class Batch(Value):
     def __getitem__(self, index: int | tuple[int, ...]) -> Tensor:
         """The value at a place of the batch."""
         at = index if isinstance(index, tuple) else (index,)
+        if len(at) != len(self.batch_shape) or not all(map(is_place, at)):
+            raise IndexError(
+                f"a batch of {list(self.batch_shape)} values takes as many integers, got {index}"
+            )
         number = int(np.arange(len(self)).reshape(self.batch_shape)[at])
         ends = offsets_of([math.prod(s) for s in self.shapes])
         part = slice_dim(self._elements, 0, ends[number], ends[number + 1])
         return Tensor(reshape(part, self.shapes[number]))
 
-    def reshape(self, *batch_shape: int) -> Batch:
-        """The same values in another arrangement."""
-        return Batch(self._elements, self.shapes, batch_shape)
+    def reshape(self, *batch_shape: Any) -> Batch:
+        """The same values in another arrangement; one extent may be -1, which follows from the
+        others."""
+        try:
+            arranged = np.empty(len(self)).reshape(*batch_shape)
+        except ValueError:
+            raise ValueError(f"reshape(): {len(self)} values are no {batch_shape}") from None
+        return Batch(self._elements, self.shapes, arranged.shape)
 
     def tolist(self) -> list[Any]:
         """The elements as nested lists."""
@@ -168,6 +230,12 @@ def raw_batch(elements: Dense, shapes: Shapes, batch_shape: Shape) -> Batch:
     made.shapes = shapes
     made.batch_shape = batch_shape
     return made
+
+
+@provides("ragged_value")
+def from_parts(elements: Dense, *layout: Any) -> Tensor | Batch:
+    """The value that a file has, from its parts: checked as by the constructors."""
+    return Batch(elements, *layout) if layout else Tensor(elements)
 
 
 def batch(values: Any, dtype: Any = None, requires_grad: bool = False) -> Batch:
@@ -195,37 +263,38 @@ def repeated(value: Tensor, batch_shape: Shape) -> Batch:
     return raw_batch(reshape(rows, (count * value.numel(),)), (value.layout,) * count, batch_shape)
 
 
-register_pytree_node(
-    Batch,
-    lambda x: ((x._elements,), (x.shapes, x.batch_shape)),
-    lambda children, context: raw_batch(children[0], *context),
-)
+# The rows that combine batches, and the calls of them that were made before.
+_ROWS = {operator.add: ADD_ITEMS, operator.sub: SUB_ITEMS, operator.mul: MUL_ITEMS}
+_COMBINED = prepared_calls()
 
 
-# -- places of elements -------------------------------------------------------------------------
+def _unflattened(children: Sequence[Any], layout: tuple[Shapes, Shape]) -> Batch:
+    refuse_nested(children[0])
+    return raw_batch(children[0], *layout)
+
+
+register_pytree_node(Batch, lambda x: ((x._elements,), (x.shapes, x.batch_shape)), _unflattened)
+
+
+# -- layouts and places of elements -------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _interned(shapes: Shapes) -> Shapes:
+    """One object for equal layouts."""
+    return shapes
+
+
+@lru_cache(maxsize=64)
+def _joined(a: Shapes, b: Shapes, shape: Callable[[Shape, Shape], Shape]) -> Shapes:
+    """The shapes of the results for pairs of operands."""
+    return _interned(tuple(map(shape, a, b)))
 
 
 @lru_cache(maxsize=64)
 def _owners(shapes: Shapes) -> Array:
     """The number of the value that each element belongs to."""
     return np.repeat(np.arange(len(shapes)), [math.prod(s) for s in shapes])
-
-
-@lru_cache(maxsize=64)
-def _places_within(inner: Shapes, outer: Shapes) -> Array:
-    """For each element of the values of smaller shapes, its place among those of larger ones."""
-    begins = offsets_of([math.prod(s) for s in outer])[:-1]
-    if all(len(s) == 1 for s in (*inner, *outer)):
-        counts = [s[0] for s in inner]
-        own = np.array(offsets_of(counts)[:-1], np.int64)
-        shift = np.array(begins, np.int64) - own
-        return np.arange(sum(counts)) + np.repeat(shift, counts)
-    found = [np.zeros(0, np.int64)]
-    for begin, small, large in zip(begins, inner, outer, strict=True):
-        part, whole = aligned(small, large)
-        grid = np.arange(math.prod(whole)).reshape(whole)
-        found.append(begin + grid[tuple(slice(0, n) for n in part)].reshape(-1))
-    return np.concatenate(found)
 
 
 @lru_cache(maxsize=64)
@@ -263,9 +332,9 @@ def summed_groups(values: Batch, groups: Sequence[int], batch_shape: Shape) -> B
     begins = np.array(offsets_of([math.prod(s) for s in shapes])[:-1], np.int64)
     own = np.array(offsets_of([math.prod(s) for s in targets])[:-1], np.int64)
     shift = (begins[list(groups)] - own) if groups else own
-    at = _places_within(values.shapes, targets)
+    at = places_within(values.shapes, targets)
     counts = [math.prod(s) for s in values.shapes]
     at = at + np.repeat(shift, counts)
     total = sum(map(math.prod, shapes))
-    elements = bind(INDEX_SUM, values.elements, from_array(at), start=0, extents=(total,))
+    elements = bind(INDEX_SUM, values.elements, adopt(at), start=0, extents=(total,))
     return raw_batch(elements, tuple(shapes), batch_shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import os
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evergrad import config
 from evergrad.core import dtypes
 from evergrad.core.dtypes import as_dtype
 from evergrad.core.tensor import Array, from_array
@@ -20,6 +22,7 @@ from evergrad.io.safetensors import safe_open, save_file
 from evergrad.ragged.batch import Batch, batch
 from evergrad.ragged.value import Tensor, tensor
 from evergrad.utils.atomic_file import replacing
+from evergrad.utils.bounded_read import read_bounded
 
 if TYPE_CHECKING:
     from evergrad.core.types import DtypeLike
@@ -28,6 +31,7 @@ Path = str | os.PathLike[str]
 
 # The entry of a file's metadata, and its version.
 _ENTRY, _VERSION = "evergrad.ragged", 1
+_HOW = "set EVERGRAD_UNPACKED_BYTES"
 
 
 def save(values: Mapping[str, Tensor | Batch], path: Path) -> None:
@@ -40,7 +44,7 @@ def save(values: Mapping[str, Tensor | Batch], path: Path) -> None:
     ...     ragged.load(f"{folder}/values.safetensors")["x"]
     ragged.tensor([1., 2.])
     """
-    layouts: dict[str, Any] = {}
+    layouts: dict[str, object] = {}
     elements = {}
     for name, value in values.items():
         if isinstance(value, Batch):
@@ -64,7 +68,10 @@ def load(path: Path) -> dict[str, Tensor | Batch]:
     ragged.tensor([1., 2.])
     """
     with safe_open(path) as file:
-        entry = json.loads((file.metadata() or {}).get(_ENTRY, "null"))
+        try:
+            entry = json.loads((file.metadata() or {}).get(_ENTRY, "null"))
+        except (ValueError, RecursionError):
+            entry = None
         if not isinstance(entry, dict) or entry.get("version") != _VERSION:
             raise FileFormatError(
                 f"{os.fspath(path)} holds no ragged values of version {_VERSION}.\n"
@@ -72,7 +79,7 @@ def load(path: Path) -> dict[str, Tensor | Batch]:
             )
         try:
             return {name: _value(file, name, at) for name, at in entry["values"].items()}
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise FileFormatError(
                 f"{os.fspath(path)}: the shapes do not go with the elements: {error}"
             ) from None
@@ -125,21 +132,22 @@ def read_csv(path: Path, dtype: DtypeLike = None) -> Batch:
     """
     kind = dtypes.float64 if dtype is None else as_dtype(dtype)
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            lines = list(csv.reader(file, strict=True))
+        text = read_bounded(path, config.UNPACKED_BYTES, _HOW).decode("utf-8-sig")
+        lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except (csv.Error, UnicodeDecodeError) as error:
         raise FileFormatError(f"{os.fspath(path)} is no CSV file: {error}") from None
     values = []
     for number, line in enumerate(lines, 1):
         try:
-            array = np.array([_number(x, kind) for x in line], kind.np)
+            with np.errstate(over="ignore"):  # to infinity, as in a conversion
+                array = np.array([_number(x, kind) for x in line], kind.np)
         except (ValueError, OverflowError) as error:
             raise FileFormatError(f"{os.fspath(path)}, line {number}: {error}") from None
         values.append(tensor(array, dtype))
     return batch(values)
 
 
-def _number(text: str, kind: dtypes.dtype) -> Any:
+def _number(text: str, kind: dtypes.dtype) -> bool | complex | float:
     """A number as Python writes it; none of its digits may be grouped."""
     if "_" in text:
         raise ValueError(f"could not convert {text!r} to a number")
@@ -175,8 +183,7 @@ def read_vsla(path: Path) -> Tensor:
     ...     ragged.read_vsla(path)
     ragged.tensor([1., 2.], dtype=evergrad.float64)
     """
-    with open(path, "rb") as file:
-        data = file.read()
+    data = read_bounded(path, config.UNPACKED_BYTES, _HOW)
     try:
         return Tensor(from_array(_parse_vsla(data)))
     except ValueError as error:

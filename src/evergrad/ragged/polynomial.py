@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core.dtypes import dtype
+from evergrad.core.dtypes import promote_types as promoted
 from evergrad.core.shapes import broadcast_shapes
 from evergrad.core.tensor import Tensor as Dense
 from evergrad.ops.rows.creation.constants import zeros
@@ -29,15 +31,20 @@ def evaluate(value: Tensor, *points: object) -> Dense:
     """
     _require_tensor("evaluate", value)
     found = value.dense
-    coordinates = [
-        as_tensor(p, dtype=None if isinstance(p, Dense) else value.dtype) for p in points
-    ]
+    coordinates = [p if isinstance(p, Dense) else _coordinate(p, value.dtype) for p in points]
     rank = max(found.ndim, len(coordinates))
     found = reshape(found, (*found._type.shape, *(1,) * (rank - found.ndim)))
     missing = [zeros((), dtype=value.dtype)] * (rank - len(coordinates))
     for done, x in enumerate(reversed([*coordinates, *missing])):
         found = _horner(found, x, rank - 1 - done)
     return found
+
+
+def _coordinate(point: object, kind: dtype) -> Dense:
+    """A number or an array in the element type of a value, or of a larger category if its own is:
+    integers are evaluated at fractions, real polynomials at complex points."""
+    own = as_tensor(point).dtype
+    return as_tensor(point, dtype=kind if own.category <= kind.category else promoted(own, kind))
 
 
 def _require_tensor(name: str, value: object) -> None:
@@ -89,12 +96,14 @@ def roots(value: Tensor) -> Dense:
 
 
 def from_polynomial(polynomial: Any) -> Tensor:
-    """A value from a :class:`numpy.polynomial.Polynomial` of any domain and window.
+    """A value from a polynomial of :mod:`numpy.polynomial`, of any domain and window. Those in
+    another basis (Chebyshev, Legendre, ...) are converted to powers.
 
     >>> ragged.from_polynomial(np.polynomial.Polynomial([1.0, 2.0]))
     ragged.tensor([1., 2.], dtype=evergrad.float64)
     """
-    return tensor(np.asarray(polynomial.convert(domain=[-1, 1], window=[-1, 1]).coef))
+    monomials = polynomial.convert([-1, 1], np.polynomial.Polynomial, [-1, 1])
+    return tensor(np.asarray(monomials.coef))
 
 
 def to_polynomial(value: Tensor) -> np.polynomial.Polynomial:
@@ -104,9 +113,9 @@ def to_polynomial(value: Tensor) -> np.polynomial.Polynomial:
     >>> ragged.to_polynomial(a)
     Polynomial([1., 2., 3.], dtype=float32, domain=[-1.,  1.], window=[-1.,  1.], symbol='x')
     """
-    if value.ndim > 1:
+    if any(n != 1 for n in value.shape[1:]):
         raise ValueError(
             f"to_polynomial(): one variable, got a value of shape {tuple(value.shape)}"
         )
-    coefficients = np.atleast_1d(value.dense.detach().numpy())
+    coefficients = value.dense.detach().numpy().reshape(-1)
     return np.polynomial.Polynomial(coefficients if coefficients.size else [0.0])

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import itertools
 import numbers
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
 from evergrad.core.bind import bind
-from evergrad.core.dtypes import dtype
 from evergrad.core.shapes import Shape, Size
 from evergrad.core.tensor import Array
 from evergrad.core.tensor import Tensor as Dense
@@ -24,8 +24,10 @@ from evergrad.core.tree import register_pytree_node
 from evergrad.ops.rows.movement.slices import PAD_SLICE, SLICE
 from evergrad.ops.rows.movement.views import reshape
 from evergrad.ops.surface.convert import as_tensor
+from evergrad.ragged.differentiable import Differentiable
 
 if TYPE_CHECKING:
+    from evergrad.core.dtypes import dtype
     from evergrad.core.types import DtypeLike
 
 
@@ -51,7 +53,12 @@ def kron_shape(a: Shape, b: Shape) -> Shape:
     return tuple(n * m for n, m in zip(*aligned(a, b), strict=True))
 
 
-def normal_shape(array: Any) -> Shape:
+def first_shape(a: Shape, b: Shape) -> Shape:
+    """The shape of the first of two operands, in the larger of their ranks."""
+    return aligned(a, b)[0]
+
+
+def normal_shape(array: Array) -> Shape:
     """The shape of the smallest representative of an array, of rank 1 at least."""
     places = np.nonzero(np.atleast_1d(array))
     if not places[0].size:
@@ -71,7 +78,7 @@ def placed(dense: Dense, shape: Shape) -> Dense:
     return bind(PAD_SLICE, reshape(dense, own), slices=slices, shape=target)  # type: ignore[no-any-return]
 
 
-class Value:
+class Value(Differentiable):
     """A value of the algebra, or many of them. Never mixed with dense tensors unless converted."""
 
     __slots__ = ()
@@ -79,11 +86,6 @@ class Value:
     __hash__ = None  # type: ignore[assignment]  # equal values have many representatives
 
     # -- what the two kinds bring -----------------------------------------------------------
-
-    @property
-    def elements(self) -> Dense:
-        """All elements, as the dense tensor that holds them."""
-        raise NotImplementedError
 
     @property
     def layout(self) -> Any:
@@ -94,6 +96,11 @@ class Value:
         """The elements at the places of a larger layout, zeros elsewhere."""
         raise NotImplementedError
 
+    def combined(self, function: Callable[..., Any], other: Self) -> Self:
+        """The value of a function of two elements at every index, in the common layout."""
+        layout = self.joined(other, common_shape)
+        return self.rebuilt(function(self.extended(layout), other.extended(layout)), layout)
+
     def rebuilt(self, elements: Dense, layout: Any = None) -> Self:
         """A value of these elements, of this layout if no other is given."""
         raise NotImplementedError
@@ -101,51 +108,6 @@ class Value:
     def joined(self, other: Self, shape: Callable[[Shape, Shape], Shape]) -> Any:
         """The layout of a result whose shapes follow from those of two operands."""
         raise NotImplementedError
-
-    # -- what a tensor has ------------------------------------------------------------------
-
-    @property
-    def dtype(self) -> dtype:
-        return self.elements.dtype
-
-    @property
-    def requires_grad(self) -> bool:
-        return self.elements.requires_grad
-
-    def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Record what is computed with it from now on, or stop to do so."""
-        self.elements.requires_grad_(requires_grad)
-        return self
-
-    @property
-    def grad(self) -> Self | None:
-        """The gradient that ``backward()`` left, in exactly this layout."""
-        found = self.elements.grad
-        return None if found is None else self.rebuilt(found)
-
-    @grad.setter
-    def grad(self, value: Self | None) -> None:
-        self.elements.grad = None if value is None else value.elements
-
-    def detach(self) -> Self:
-        """The same elements, detached from the graph."""
-        return self.rebuilt(self.elements.detach())
-
-    def clone(self) -> Self:
-        """A copy in memory of its own, connected to the graph."""
-        return self.rebuilt(self.elements.clone())
-
-    def to(self, *args: Any, **kwargs: Any) -> Self:
-        """With the elements converted, as :meth:`evergrad.Tensor.to`."""
-        return self.rebuilt(self.elements.to(*args, **kwargs))
-
-    def double(self) -> Self:
-        """With elements of double precision."""
-        return self.rebuilt(self.elements.double())
-
-    def numel(self) -> int:
-        """The number of elements of the representative."""
-        return int(self.elements.numel())
 
     # -- operators --------------------------------------------------------------------------
 
@@ -155,28 +117,22 @@ class Value:
         refuse(symbol, self, other)
 
     def __add__(self, other: object) -> Self:
-        other = self._operand("+", other)
-        layout = self.joined(other, common_shape)
-        return self.rebuilt(self.extended(layout) + other.extended(layout), layout)
+        return self.combined(operator.add, self._operand("+", other))
 
     def __sub__(self, other: object) -> Self:
-        other = self._operand("-", other)
-        layout = self.joined(other, common_shape)
-        return self.rebuilt(self.extended(layout) - other.extended(layout), layout)
+        return self.combined(operator.sub, self._operand("-", other))
 
     def __mul__(self, other: object) -> Self:
         if isinstance(other, numbers.Number):
             return self.rebuilt(self.elements * other)  # type: ignore[operator]
-        other = self._operand("*", other)
-        layout = self.joined(other, common_shape)
-        return self.rebuilt(self.extended(layout) * other.extended(layout), layout)
+        return self.combined(operator.mul, self._operand("*", other))
 
     def __truediv__(self, other: object) -> Self:
         if isinstance(other, numbers.Number):
             return self.rebuilt(self.elements / other)  # type: ignore[operator]
         refuse("/", self, other)
 
-    def __rmul__(self, other: Any) -> Self:
+    def __rmul__(self, other: object) -> Self:
         return self.__mul__(other)
 
     def __radd__(self, other: object) -> NoReturn:
@@ -193,6 +149,21 @@ class Value:
         other = self._operand("==", other)
         layout = self.joined(other, common_shape)
         return bool((self.extended(layout) == other.extended(layout)).all())
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        raise TypeError(
+            "a ragged value is no array: it is continued with zeros, which NumPy would not do.\n"
+            "  fix: use x.numpy(), or x.elements.numpy() of a batch."
+        )
+
+    @property
+    def _type(self) -> NoReturn:
+        """What functions of dense tensors look for in an operand."""
+        raise TypeError(
+            f"ragged.{type(self).__name__} was given to a function of dense tensors, which would "
+            "broadcast it; ragged values are continued with zeros.\n"
+            "  fix: use the functions of evergrad.ragged, or give x.elements."
+        )
 
     def __bool__(self) -> NoReturn:
         raise TypeError("a ragged value is not true or false; compare it, as in x == ragged.zero()")
@@ -258,6 +229,12 @@ class Tensor(Value):
     def joined(self, other: Tensor, shape: Callable[[Shape, Shape], Shape]) -> Shape:
         return shape(self.layout, other.layout)
 
+    def maker(self) -> Callable[..., Tensor]:
+        return Tensor
+
+    def __reduce__(self) -> tuple[Callable[[Dense], Tensor], tuple[Dense]]:
+        return Tensor, (self.dense,)
+
     def shrunk(self) -> Tensor:
         """The smallest representative, a part of this one."""
         target = normal_shape(self.dense.detach().numpy())
@@ -270,15 +247,23 @@ class Tensor(Value):
 
     def __getitem__(self, index: int | tuple[int, ...]) -> Dense:
         """The element at an index of any number of dimensions, zero where nothing is stored."""
-        at = index if isinstance(index, tuple) else (index,)
-        if any(not isinstance(i, int) or i < 0 for i in at):
+        given = index if isinstance(index, tuple) else (index,)
+        if not all(is_place(i) and i >= 0 for i in given):
             raise IndexError(f"indices of ragged values are integers from 0 on, got {index}")
+        at = tuple(map(operator.index, given))
         rank = max(len(at), self.ndim)
         at = (*at, *(0,) * (rank - len(at)))
         own = (*self.layout, *(1,) * (rank - self.ndim))
         if any(i >= n for i, n in zip(at, own, strict=True)):
             return self.dense.new_zeros(())
         return reshape(self.dense, own)[at]
+
+    def __iter__(self) -> NoReturn:
+        """Indices have no end: there is a zero behind the last element, and another behind it."""
+        raise TypeError(
+            "a ragged.Tensor has elements at all indices and cannot be iterated over.\n"
+            "  fix: iterate over x.dense, the elements that are stored."
+        )
 
     def tolist(self) -> Any:
         """The elements as nested lists."""
@@ -317,7 +302,7 @@ def zero(dtype: DtypeLike = None) -> Tensor:
     return tensor(np.zeros(0), dtype=as_tensor(0.0).dtype if dtype is None else dtype)
 
 
-def one(dtype: Any = None) -> Tensor:
+def one(dtype: dtype | None = None) -> Tensor:
     """The neutral value of convolution and of the Kronecker product: ``[1]``.
 
     >>> ragged.one()
@@ -328,12 +313,26 @@ def one(dtype: Any = None) -> Tensor:
 
 def as_shapes(shapes: Sequence[Sequence[int]]) -> tuple[Shape, ...]:
     """Shapes as tuples of integers."""
-    return tuple(tuple(int(n) for n in shape) for shape in shapes)
+    return tuple(tuple(map(operator.index, shape)) for shape in shapes)
+
+
+def is_place(index: object) -> bool:
+    """Whether an index is an integer, of Python or NumPy."""
+    return isinstance(index, (int, np.integer)) and not isinstance(index, bool)
 
 
 def offsets_of(counts: Sequence[int]) -> list[int]:
     """Where each of consecutive parts begins, and the end."""
     return list(itertools.accumulate(counts, initial=0))
+
+
+def refuse_nested(child: object) -> None:
+    """Raise for the elements of a derivative of values by values."""
+    if isinstance(child, Value):
+        raise TypeError(
+            "the derivative of a ragged value by a ragged value has no layout of its own.\n"
+            "  fix: differentiate a function of x.elements that returns elements."
+        )
 
 
 register_pytree_node(
@@ -343,6 +342,7 @@ register_pytree_node(
 
 def _unflattened(cls: type[Tensor], child: Any) -> Tensor:
     """A value around anything: trees are also rebuilt around dimensions, types and numbers."""
+    refuse_nested(child)
     made = cls.__new__(cls)
     made.dense = child
     return made

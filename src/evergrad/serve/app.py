@@ -11,11 +11,11 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from evergrad.html import PALETTE
-from evergrad.serve.guard import App, Guard, Limits, RefusedError
+from evergrad.serve.guard import App, Guard, Limits, RefusedError, refusal
 from evergrad.serve.metrics import Metrics
 from evergrad.serve.openai_api import BusyError, OpenAI
 from evergrad.serve.openai_types import RequestError
@@ -60,7 +60,7 @@ def make_app(service: Service, limits: Limits | None = None, *, page: bool = Fal
         HTTPException: _tell_http_error,
     }
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
-    return Guard(app, limits or Limits(), metrics)
+    return Guard(app, limits or Limits(), metrics, (route.path for route in routes))
 
 
 def _page_routes() -> list[Route]:
@@ -87,7 +87,7 @@ async def _tell_error(request: Request, error: Exception) -> Response:
 
 async def _tell_refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
-    return PlainTextResponse(str(error), error.status)
+    return refusal(error)
 
 
 async def _tell_http_error(request: Request, error: Exception) -> Response:

@@ -6,16 +6,15 @@ Beams share the pages of what they have in common; a page that two beams would w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from evergrad.core.types import Array
 from evergrad.models.model import require
 from evergrad.serve.paged import ROWS, PagedGPT, Rows
 from evergrad.serve.pages import PAGE, PageTable, pages_for
 from evergrad.serve.sampling import log_softmax
-
-Array = np.ndarray[Any, Any]
 
 
 class Beam(NamedTuple):
@@ -41,8 +40,9 @@ def beam_search(
 ) -> list[Beam]:  # fmt: skip
     """The best ``beams`` continuations of a prompt, the best first.
 
-    A beam that writes a stop is complete. The search ends when as many are complete as are wanted
-    and no other could still become better, or at ``max_tokens``.
+    A beam that writes a stop is complete, if it is among the best ``beams`` of its length. The
+    search ends when as many are complete as are wanted and no other has a better score at its
+    present length, or at ``max_tokens``.
     """
     require(1 <= beams <= ROWS, f"beams is {beams}", f"choose 1 to {ROWS}")
     most = min(max_tokens, paged.context - len(prompt))
@@ -75,10 +75,8 @@ class _Search:
     def begin(self) -> None:
         """Read the prompt and take the likeliest first tokens."""
         pages = [self._take() for _ in range(pages_for(len(self.prompt)))]
-        for start in range(0, len(self.prompt), ROWS):
-            part = self.prompt[start : start + ROWS]
-            scores = self.paged.last_scores([Rows(part, start, pages)])
-        self._branch([_Branch(Beam((), 0.0), pages)], scores)
+        scores = self.paged.read_prompt(Rows(self.prompt, 0, pages))
+        self._branch([_Branch(Beam((), 0.0), pages)], scores[None])
 
     def extend(self) -> None:
         """Read the last token of each beam, and go on with the best of all continuations."""
@@ -93,14 +91,17 @@ class _Search:
             branch.beam.log_probability + log_softmax(row)
             for branch, row in zip(branches, scores, strict=True)
         ])  # fmt: skip
-        order = np.argsort(-totals, axis=None, kind="stable")[: 2 * self.count]
+        # Enough for as many beams that continue as are wanted, whichever of the others stop.
+        considered = self.count * (1 + max(1, len(self.stops)))
+        order = np.argsort(-totals, axis=None, kind="stable")[:considered]
         chosen: list[_Branch] = []
-        for number in order.tolist():
+        for rank, number in enumerate(order.tolist()):
             origin, token = divmod(number, totals.shape[1])
             branch = branches[origin]
             beam = Beam((*branch.beam.tokens, token), float(totals[origin, token]))
             if token in self.stops:
-                self.complete.append(beam)
+                if rank < self.count:
+                    self.complete.append(beam)
             elif len(chosen) < self.count:
                 chosen.append(_Branch(beam, list(branch.pages)))
         for branch in chosen:

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import evergrad as eg
 from evergrad.models.gpt import GPT
@@ -23,8 +23,13 @@ from evergrad.serve.pages import PAGE, PageTable, pages_for
 from evergrad.serve.sequence import Event, Request, Sequence
 from evergrad.serve.speculative import Speculation
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Array
+
+
 _LOG = logging.getLogger(__name__)
-PREFILL_CHUNKS = 4  # parts of prompts read in a step: others wait for their next token so long
+WEIGHTS_AS_ROWS = 8  # so many rows of a product take as long as reading the weights
+PREFILL_ROWS = 128  # of programs that read prompts in a step while others wait for a token
 
 
 class QueueFullError(RuntimeError):
@@ -50,7 +55,11 @@ class EngineConfig:
 
 
 class Engine:
-    """Answers requests. :meth:`submit` may be called by any thread, :meth:`step` by one."""
+    """Answers requests. :meth:`submit` may be called by any thread, :meth:`step` by one.
+
+    The linear layers of the model are packed in place (:mod:`evergrad.models.packed`): its
+    results are the same, and it has no parameters to train or save.
+    """
 
     config: EngineConfig
 
@@ -210,26 +219,46 @@ class Engine:
             sequence.finish("cancelled")
 
     def _prefill(self) -> None:
-        budget = PREFILL_CHUNKS
-        for sequence in self._running:
-            while budget and sequence.needs_prefill:
-                self._read_chunk(sequence)
-                budget -= 1
+        """Read parts of prompts: of several together, or a longer part of one."""
+        others_wait = any(sequence.is_prefilled for sequence in self._running)
+        budget = PREFILL_ROWS if others_wait else PREFILL_ROWS * 4
+        while budget > 0:
+            waiting = [s for s in self._running if s.needs_prefill]
+            if not waiting:
+                return
+            count, length = self._prompt_shape(waiting)
+            self._read_chunks(waiting[:count], length)
+            budget -= count * length
 
-    def _read_chunk(self, sequence: Sequence) -> None:
-        """Read the prompt up to the end of a page; after its last token, write the first."""
-        before = sequence.known
-        end = min(before // ROWS * ROWS + ROWS, len(sequence.request.prompt))
-        sequence.grow(self.table, end)
-        rows = Rows(sequence.tokens[before:end], before, sequence.pages)
-        scores = self.paged.last_scores([rows])[0]
-        if self.speculation is not None:
-            self.speculation.prefill(rows)
-            sequence.draft_known = end
-        sequence.known = end
-        sequence.name_pages(self.table, before)
-        if end == len(sequence.request.prompt):
-            self._write(sequence, scores)
+    def _prompt_shape(self, waiting: list[Sequence]) -> tuple[int, int]:
+        """The program that reads most tokens in its time, of prompts in their order."""
+        left = [len(s.request.prompt) - s.known for s in waiting]
+
+        def speed(shape: tuple[int, int]) -> float:
+            count, length = shape
+            read = sum(min(rest, length) for rest in left[:count])
+            return read / (count * length + WEIGHTS_AS_ROWS)
+
+        return max(self.paged.prompt_shapes, key=speed)
+
+    def _read_chunks(self, sequences: list[Sequence], length: int) -> None:
+        """Read so many tokens of each prompt; after the last one of it, write the first."""
+        rows = []
+        for sequence in sequences:
+            before = sequence.known
+            end = min(before + length, len(sequence.request.prompt))
+            sequence.grow(self.table, end)
+            rows.append(Rows(sequence.tokens[before:end], before, sequence.pages))
+        for sequence, row, scores in zip(
+            sequences, rows, self.paged.prompt_scores(rows), strict=True
+        ):
+            if self.speculation is not None:
+                self.speculation.prefill(row)
+                sequence.draft_known = row.start + len(row.tokens)
+            sequence.known = row.start + len(row.tokens)
+            sequence.name_pages(self.table, row.start)
+            if sequence.known == len(sequence.request.prompt):
+                self._write(sequence, scores)
 
     def _decode(self) -> None:
         ready = [s for s in self._running if s.is_prefilled and not s.is_finished]
@@ -252,7 +281,7 @@ class Engine:
             sequence.known += 1
             self._write(sequence, scores)
 
-    def _write(self, sequence: Sequence, scores: Any) -> None:
+    def _write(self, sequence: Sequence, scores: Array) -> None:
         """Draw and write a token; an error ends this sequence and no other."""
         self.written += 1
         try:
@@ -274,10 +303,15 @@ class Engine:
     # -- memory -------------------------------------------------------------------------------
 
     def memory(self) -> dict[str, int]:
-        """Bytes of what an engine keeps: known before it answers anything."""
+        """Bytes of what an engine keeps, known before it answers anything: ``programs`` are the
+        arenas of those that :meth:`prepare` has compiled."""
         models = [self.paged] + ([] if self.speculation is None else [self.speculation.draft])
         weights = sum(p.numel() * p.element_size() for m in models for p in _tensors(m.model))
-        return {"weights": weights, "pool": sum(paged.pool_bytes() for paged in models)}
+        return {
+            "weights": weights,
+            "pool": sum(paged.pool_bytes() for paged in models),
+            "programs": sum(paged.program_bytes() for paged in models),
+        }
 
 
 def _tensors(model: GPT) -> list[eg.Tensor]:

@@ -7,11 +7,12 @@ only those of its own pages. A server that others can reach demands a token.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -50,6 +51,7 @@ class Limits:
     host: str = "127.0.0.1"
     token: str | None = None
     body: int = 1 << 20  # bytes
+    body_seconds: float = 30.0  # in which a body has to come
     rate: float = 50.0  # requests in a second of one address, in the long run
     burst: int = 200
 
@@ -70,10 +72,13 @@ class RefusedError(Exception):
 class Guard:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: App, limits: Limits, metrics: Metrics) -> None:
+    def __init__(
+        self, app: App, limits: Limits, metrics: Metrics, paths: Iterable[str] = ()
+    ) -> None:
         self.app = app
         self.limits = limits
         self.metrics = metrics
+        self.paths = frozenset(paths)  # that are counted by name: clients may make up any others
         self._rates: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -87,7 +92,7 @@ class Guard:
                 headers = MutableHeaders(raw=message["headers"])
                 for name, value in _HEADERS.items():
                     headers[name] = value
-                known = path if path in OPEN or path.startswith("/v1/") else "other"
+                known = path if path in self.paths else "other"
                 self.metrics.requests.labels(known, message["status"]).inc()
             await send(message)
 
@@ -95,11 +100,11 @@ class Guard:
             headers = Headers(scope=scope)
             self._check_host(headers)
             self._check_origin(headers)
+            self._check_rate((scope.get("client") or ("",))[0])  # guesses of the token count too
             self._check_token(path, headers)
-            self._check_rate((scope.get("client") or ("",))[0])
-            limited = _limited(headers, receive, self.limits.body)
+            limited = _limited(headers, receive, self.limits)
         except RefusedError as error:
-            await _refusal(error)(scope, receive, send_safely)
+            await refusal(error)(scope, receive, send_safely)
             return
         await self.app(scope, limited, send_safely)
 
@@ -114,7 +119,7 @@ class Guard:
     def _check_origin(self, headers: Headers) -> None:
         """A page of another origin may not ask, whatever it asks for."""
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        if origin is not None and _origin_host(origin) != headers.get("host"):
             raise RefusedError(403, f"pages of {origin!r} may not use this server")
         if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             raise RefusedError(403, "pages of other sites may not use this server")
@@ -123,7 +128,7 @@ class Guard:
         if self.limits.token is None or path in OPEN:
             return
         given = headers.get("authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(given.encode(), self.limits.token.encode()):
+        if not hmac.compare_digest(given.encode("latin-1"), self.limits.token.encode()):
             raise RefusedError(401, "this server needs its token: Authorization: Bearer TOKEN")
 
     def _check_rate(self, address: str) -> None:
@@ -138,16 +143,26 @@ class Guard:
             raise RefusedError(429, "too many requests", retry=1)
 
 
-def _limited(headers: Headers, receive: Receive, most: int) -> Receive:
-    """Receives a body up to so many bytes, whether its length is told before or not."""
-    told = headers.get("content-length", "0")
+def _limited(headers: Headers, receive: Receive, limits: Limits) -> Receive:
+    """Receives a body up to so many bytes, whether its length is declared or not, in time."""
+    told, most = headers.get("content-length", "0"), limits.body
     if not told.isdecimal() or int(told) > most:
         raise RefusedError(413, f"a body may have {most} bytes")
     count = 0
+    is_whole = False
+    deadline = asyncio.get_running_loop().time() + limits.body_seconds
 
     async def limited() -> Message:
-        nonlocal count
-        message = await receive()
+        nonlocal count, is_whole
+        if is_whole:  # what comes now is that the client has gone
+            return await receive()
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError as error:
+            seconds = limits.body_seconds
+            raise RefusedError(408, f"the body did not come in {seconds:g} seconds") from error
+        is_whole = not message.get("more_body", False)
         count += len(message.get("body", b""))
         if count > most:
             raise RefusedError(413, f"a body may have {most} bytes")
@@ -156,7 +171,8 @@ def _limited(headers: Headers, receive: Receive, most: int) -> Receive:
     return limited
 
 
-def _refusal(error: RefusedError) -> JSONResponse:
+def refusal(error: RefusedError) -> JSONResponse:
+    """The answer to a request that goes no further, in the form of OpenAI's errors."""
     kind = "rate_limit_exceeded" if error.status == 429 else "invalid_request_error"
     body = {"error": {"message": str(error), "type": kind, "param": None, "code": None}}
     retry = {} if error.retry is None else {"Retry-After": str(error.retry)}
@@ -169,6 +185,14 @@ def _host_name(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
+
+
+def _origin_host(origin: str) -> str | None:
+    """Host and port of an origin; ``None`` if it is none, which equals no host."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _is_address(name: str) -> bool:

@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 _COMPLETION_TOKENS = 16  # OpenAI's default
 _RETRY_SECONDS = 1
+_MOST_EMBEDDING = 8  # requests for embeddings at once: each holds a thread
 
 
 class OpenAI:
@@ -37,6 +38,7 @@ class OpenAI:
         self.service = service
         self.metrics = metrics
         self._started = int(time.time())
+        self._embedding = 0  # requests for embeddings that are running
 
     def routes(self) -> list[Route]:
         return [
@@ -75,23 +77,39 @@ class OpenAI:
         types.adapter(body, self.service)
         encoding = body.take("encoding_format", str, default="float")
         inputs = types.prompts(body, self.service, "input")
-        found = []
-        for index, tokens in enumerate(inputs):
-            if len(tokens) > self.service.context:
-                raise RequestError(f"input {index} has more tokens than the context", "input")
-            try:
-                values = await run_in_threadpool(self.service.engine.embed, tuple(tokens))
-            except ValueError as error:
-                raise RequestError(str(error), "input") from error
-            found.append({
+        if self._embedding >= _MOST_EMBEDDING:
+            raise BusyError(f"{self._embedding} requests for embeddings are running")
+        self._embedding += 1
+        try:
+            features = await self._embedded(request, inputs)
+        finally:
+            self._embedding -= 1
+        found = [
+            {
                 "object": "embedding", "index": index,
                 "embedding": _packed(values) if encoding == "base64" else values,
-            })  # fmt: skip
+            }
+            for index, values in enumerate(features)
+        ]  # fmt: skip
         count = sum(map(len, inputs))
         return JSONResponse({
             "object": "list", "data": found, "model": self.service.name,
             "usage": {"prompt_tokens": count, "total_tokens": count},
         })  # fmt: skip
+
+    async def _embedded(self, request: Request, inputs: list[list[int]]) -> list[list[float]]:
+        """The features of each input; no more are computed once the client has gone."""
+        found = []
+        for index, tokens in enumerate(inputs):
+            if len(tokens) > self.service.context:
+                raise RequestError(f"input {index} has more tokens than the context", "input")
+            if await request.is_disconnected():
+                raise RequestError("the client has gone", status=499)
+            try:
+                found.append(await run_in_threadpool(self.service.engine.embed, tuple(tokens)))
+            except ValueError as error:
+                raise RequestError(str(error), "input") from error
+        return found
 
     async def models(self, request: Request) -> Response:
         data = [self._model(name) for name in self.service.models()]
@@ -103,7 +121,7 @@ class OpenAI:
             raise RequestError(f"there is no model {name!r}", "model", 404, "model_not_found")
         return JSONResponse(self._model(name))
 
-    def _model(self, name: str) -> dict[str, Any]:
+    def _model(self, name: str) -> dict[str, object]:
         return {"id": name, "object": "model", "created": self._started, "owned_by": "evergrad"}
 
     # -- answers ------------------------------------------------------------------------------
@@ -118,8 +136,7 @@ class OpenAI:
         run.submit([prompt for prompt in prompts for _ in range(count)], count)
         if body.take("stream", bool, default=False):
             with_usage = bool(options.get("include_usage"))
-            stream = run.stream(with_usage)
-            return StreamingResponse(stream, media_type="text/event-stream", headers=_NO_CACHE)
+            return EventStream(run, with_usage)
         return JSONResponse(await run.whole(request))
 
 
@@ -176,26 +193,32 @@ class Run:
                 yield piece
         self.written += last
 
-    def usage(self) -> dict[str, Any]:
+    def usage(self) -> dict[str, object]:
         reused = sum(answer.sequence.reused for answer in self.answers)
         return types.usage(sum(map(len, self.prompts)), self.written, reused)
 
     async def whole(self, request: Request) -> dict[str, Any]:
         """All answers, once they are complete; none if the client has gone."""
         choices = []
+        watch = asyncio.create_task(self._cancel_once_gone(request))
         try:
             for number in range(len(self.answers)):
-                found = []
-                async for piece in self.pieces(number):
-                    found.append(piece)
-                    if len(found) % 16 == 0 and await request.is_disconnected():
-                        raise RequestError("the client has gone", status=499)
+                found = [piece async for piece in self.pieces(number)]
                 choices.append(self.reply.whole(number, found, self.with_log))
+                if found[-1].reason == "cancelled":
+                    raise RequestError("the client has gone", status=499)
                 if found[-1].reason == "error":
                     raise RequestError("the engine failed", status=500)
         finally:
+            watch.cancel()
             self.cancel()
         return {**self.reply.envelope(choices), "usage": self.usage()}
+
+    async def _cancel_once_gone(self, request: Request) -> None:
+        """Cancel the answers when the client disconnects, also while they wait in the queue."""
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        self.cancel()
 
     async def stream(self, with_usage: bool) -> AsyncGenerator[str, None]:
         """Server-sent events, the answers interleaved as they come."""
@@ -214,7 +237,7 @@ class Run:
         finally:
             self.cancel()
 
-    async def _deltas(self, number: int) -> AsyncGenerator[dict[str, Any], None]:
+    async def _deltas(self, number: int) -> AsyncGenerator[dict[str, object], None]:
         offset = 0
         async for piece in self.pieces(number):
             yield self.reply.delta(number, piece, offset, self.with_log)
@@ -223,6 +246,22 @@ class Run:
     def cancel(self) -> None:
         for answer in self.answers:
             answer.sequence.cancel()
+
+
+class EventStream(StreamingResponse):
+    """The answers of a run as server-sent events. A client that is gone before the first event
+    never starts the stream, whose end would cancel the answers: they are cancelled here."""
+
+    def __init__(self, run: Run, with_usage: bool) -> None:
+        events = run.stream(with_usage)
+        super().__init__(events, media_type="text/event-stream", headers=_NO_CACHE)
+        self.run = run
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.run.cancel()
 
 
 class BusyError(RequestError):

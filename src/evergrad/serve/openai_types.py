@@ -128,7 +128,7 @@ def wanted(body: Body, service: Service, default: int | None, likeliest: int | N
 
 
 def chat_likeliest(body: Body) -> int | None:
-    """How many likeliest tokens are told with each; ``None`` for no log-probabilities."""
+    """How many likeliest tokens are reported with each; ``None`` for no log-probabilities."""
     count = body.whole("top_logprobs", 0, _MOST_LIKELIEST, default=0)
     if body.take("logprobs", bool, default=False):
         return int(count)
@@ -207,13 +207,15 @@ class Reply:
     def is_chat(self) -> bool:
         return self.kind == "chat.completion"
 
-    def envelope(self, choices: list[dict[str, object]], kind: str | None = None) -> dict[str, Any]:
+    def envelope(
+        self, choices: list[dict[str, object]], kind: str | None = None
+    ) -> dict[str, object]:
         return {
             "id": self.id, "object": kind or self.kind, "created": self.created,
             "model": self.model, "choices": choices,
         }  # fmt: skip
 
-    def chunk(self, choices: list[dict[str, object]]) -> dict[str, Any]:
+    def chunk(self, choices: list[dict[str, object]]) -> dict[str, object]:
         return self.envelope(choices, "chat.completion.chunk" if self.is_chat else self.kind)
 
     def delta(self, index: int, piece: Piece, offset: int, with_log: bool) -> dict[str, Any]:
@@ -237,7 +239,7 @@ class Reply:
             "finish_reason": finish_reason(pieces[-1].reason),
         }
 
-    def log_probabilities(self, tokens: tuple[Token, ...], offset: int) -> dict[str, Any]:
+    def log_probabilities(self, tokens: tuple[Token, ...], offset: int) -> dict[str, object]:
         if self.is_chat:
             return {"content": [self._chat_token(token) for token in tokens], "refusal": None}
         texts = [self._text(token.token) for token in tokens]
@@ -248,19 +250,19 @@ class Reply:
             "top_logprobs": tops, "text_offset": starts,
         }  # fmt: skip
 
-    def _chat_token(self, token: Token) -> dict[str, Any]:
+    def _chat_token(self, token: Token) -> dict[str, object]:
         own = self._described(token.token, token.log_probability)
         return {**own, "top_logprobs": [self._described(t, v) for t, v in token.likeliest]}
 
-    def _described(self, token: int, value: float | None) -> dict[str, Any]:
-        text = self._text(token)
-        return {"token": text, "logprob": value, "bytes": list(text.encode())}
+    def _described(self, token: int, value: float | None) -> dict[str, object]:
+        own = list(self.service.tokenizer.token_bytes(token))
+        return {"token": self._text(token), "logprob": value, "bytes": own}
 
     def _text(self, token: int) -> str:
         return self.service.tokenizer.decode([token])
 
 
-def usage(prompt: int, written: int, reused: int = 0) -> dict[str, Any]:
+def usage(prompt: int, written: int, reused: int = 0) -> dict[str, object]:
     return {
         "prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written,
         "prompt_tokens_details": {"cached_tokens": reused},

@@ -1,10 +1,14 @@
 """A GPT over a paged key-value pool, as compiled programs of fixed shapes.
 
-A program takes B sequences with T new tokens each, B * T <= ``ROWS``, and a table of their pages.
-It attends to what the tables name and to the new tokens, and returns the scores and the new keys
-and values, which are then written into the pool. Within ``ROWS`` rows the products' kernels add up
-each row in the same order however many rows there are, and attention reads a sequence's own pages
-alone: what a sequence computes does not depend on what else is in its batch, to the bit.
+A program takes B sequences with T new tokens each and a table of their pages. It attends to what
+the tables name and to the new tokens, and returns the scores and the new keys and values, which are
+then written into the pool.
+
+What a sequence computes does not depend on what else is in its batch, to the bit. Attention reads a
+sequence's own pages alone, in blocks that begin with pages. Weights are packed
+(:mod:`evergrad.models.packed`): one kernel multiplies any number of rows and adds up each in the
+same order. Prompts are read by programs of more rows; of these only such are used as give the bits
+of the narrowest, which is found out before the first prompt is read.
 """
 
 # Modules called give Any, and so do methods of tensors, which are attached at run time.
@@ -13,23 +17,26 @@ alone: what a sequence computes does not depend on what else is in its batch, to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 import evergrad as eg
+from evergrad.core.types import Array
 from evergrad.models.gpt import GPT
 from evergrad.models.model import evaluating
+from evergrad.models.packed import pack
 from evergrad.ops.rows.paged_attention import paged_attention
 from evergrad.serve.pages import PAGE, pages_for
 
 if TYPE_CHECKING:
     from evergrad.nn.module import Module
 
-ROWS = 16
-BATCHES = (1, 2, 4, 8, ROWS)
-
-Array = np.ndarray[Any, Any]
+ROWS = 32  # sequences of a program that decodes
+BATCHES = (1, 2, 4, 8, 16, ROWS)
+SCORED = 16  # tokens of one sequence that are all scored by one program
+# Sequences and new tokens of each, of the programs that read prompts; the first is the narrowest.
+WIDE = ((1, 32), (4, 32), (1, 128))
 
 
 class Rows(NamedTuple):
@@ -92,7 +99,7 @@ class PagedGPT:
 
     def __init__(self, model: GPT, pages: int, compiled: bool = True) -> None:
         c = model.config
-        self.model = model
+        self.model: GPT = pack(model)
         self.context: int = c.context
         self.vocabulary: int = c.vocabulary
         self.modules: list[Module] = list(model.modules())
@@ -122,6 +129,8 @@ class PagedGPT:
             features, *new = read(tokens, places, start, table)
             return model.scores(features), *new
 
+        self._compiled = compiled
+        self._prompt_shapes: tuple[tuple[int, int], ...] = ()
         wrap = eg.compile if compiled else lambda function: function
         self._read_last = wrap(read_last)
         self._read_all = wrap(read_all)
@@ -131,22 +140,81 @@ class PagedGPT:
     def last_scores(self, rows: Sequence[Rows]) -> Array:
         """The scores after the last token of each sequence, (sequences, vocabulary).
 
-        All have one token, or there is one sequence of at most ``ROWS``.
+        All have one token, or there is one sequence of at most ``SCORED``.
         """
-        inputs = self._inputs(rows)
-        length = inputs.tensors[0].shape[1]
-        last = np.arange(inputs.batch, dtype=np.int64) * length  # among all B * T rows
+        length = 1 if max(len(row.tokens) for row in rows) == 1 else SCORED
+        return self._last_scores(rows, next(b for b in BATCHES if b >= len(rows)), length)
+
+    def prompt_scores(self, rows: Sequence[Rows]) -> Array:
+        """The scores after the last of some tokens of prompts, (sequences, vocabulary).
+
+        Each begins with a page; they fit into one of :attr:`prompt_shapes`.
+        """
+        longest = max(len(row.tokens) for row in rows)
+        shapes = self.prompt_shapes
+        return self._last_scores(
+            rows, *next(s for s in shapes if s[0] >= len(rows) and s[1] >= longest)
+        )
+
+    def read_prompt(self, row: Rows) -> Array:
+        """The scores after the last of any number of tokens of a prompt, (vocabulary)."""
+        tokens, at = row.tokens, 0
+        lengths = [length for count, length in self.prompt_shapes if count == 1]
+        while True:
+            fitting = [n for n in lengths if n <= len(tokens) - at]
+            part = tokens[at : at + max(fitting, default=min(lengths))]
+            scores = self.prompt_scores([Rows(part, row.start + at, row.pages)])
+            at += len(part)
+            if at == len(tokens):
+                return scores[0]
+
+    def _last_scores(self, rows: Sequence[Rows], batch: int, length: int) -> Array:
+        tensors = self._inputs(rows, batch, length)
+        last = np.arange(batch, dtype=np.int64) * length  # among all B * T rows
         last[: len(rows)] += [len(row.tokens) - 1 for row in rows]
         with evaluating(self.modules):
-            scores, keys, values = self._read_last(*inputs.tensors, eg.from_numpy(last))
+            scores, keys, values = self._read_last(*tensors, eg.from_numpy(last))
         self._keep(rows, keys, values)
         return scores.numpy()[: len(rows)]
 
-    def all_scores(self, row: Rows) -> Array:
-        """The scores after each of at most ``ROWS`` tokens of a sequence, (T, vocabulary)."""
-        inputs = self._inputs([row])
+    @property
+    def prompt_shapes(self) -> tuple[tuple[int, int], ...]:
+        """Sequences and tokens of the programs that read prompts; their rows have the same bits."""
+        if not self._prompt_shapes:
+            if not self._compiled or self.context < WIDE[0][1]:
+                self._prompt_shapes = ((1, SCORED),)
+            else:
+                self._prompt_shapes = (WIDE[0], *filter(self._agrees, WIDE[1:]))
+        return self._prompt_shapes
+
+    def _agrees(self, shape: tuple[int, int]) -> bool:
+        """Whether the program of a shape gives the bits of the narrowest one."""
+        batch, length = shape
+        _, narrow = WIDE[0]
+        if length > self.context:
+            return False
+        rng = np.random.default_rng(0)
+        tokens = rng.integers(self.vocabulary, size=shape).tolist()
+        found = self._new_values([Rows(row, 0, []) for row in tokens], batch, length)
+        for number, row in enumerate(tokens):
+            expected = self._new_values([Rows(row[:narrow], 0, [])], *WIDE[0])
+            if not np.array_equal(found[:, :, number, :narrow], expected[:, :, 0]):
+                return False
+        return True
+
+    def _new_values(self, rows: Sequence[Rows], batch: int, length: int) -> Array:
+        """Keys and values of new tokens without a past, (2, layers, B, T, nkv, hs); not kept."""
+        tensors = self._inputs(rows, batch, length)
+        last = eg.from_numpy(np.zeros(batch, np.int64))
         with evaluating(self.modules):
-            scores, keys, values = self._read_all(*inputs.tensors)
+            _, *new = self._read_last(*tensors, last)
+        return np.stack([x.numpy() for x in new])
+
+    def all_scores(self, row: Rows) -> Array:
+        """The scores after each of at most ``SCORED`` tokens of a sequence, (T, vocabulary)."""
+        tensors = self._inputs([row], 1, SCORED)
+        with evaluating(self.modules):
+            scores, keys, values = self._read_all(*tensors)
         self._keep([row], keys, values)
         return scores.numpy()[0, : len(row.tokens)]
 
@@ -155,10 +223,9 @@ class PagedGPT:
         for memory in (self._key_memory, self._value_memory):
             memory[:, target] = memory[:, source]
 
-    def _inputs(self, rows: Sequence[Rows]) -> Inputs:
-        longest = max(len(row.tokens) for row in rows)
-        length = 1 if longest == 1 else ROWS
-        batch = next(size for size in BATCHES if size >= len(rows))
+    def _inputs(
+        self, rows: Sequence[Rows], batch: int, length: int
+    ) -> tuple[eg.Tensor, ...]:  # (B, T), (B, T), (B), (B, P)
         tokens = np.zeros((batch, length), np.int64)
         start = np.zeros(batch, np.int64)
         table = np.zeros((batch, pages_for(self.context)), np.int64)
@@ -168,16 +235,25 @@ class PagedGPT:
             used = pages_for(row.start)
             table[i, :used] = row.pages[:used]
         places = np.minimum(start[:, None] + np.arange(length), self.context - 1)
-        return Inputs(batch, tuple(map(eg.from_numpy, (tokens, places, start, table))))
+        return tuple(map(eg.from_numpy, (tokens, places, start, table)))
 
     def _keep(self, rows: Sequence[Rows], keys: eg.Tensor, values: eg.Tensor) -> None:
         """Write new keys and values, (layers, B, T, nkv, hs), into the pages of the sequences."""
-        slots = [(i, t) for i, row in enumerate(rows) for t in range(len(row.tokens))]
-        row_of, offset = np.array(slots).T
-        place = np.array([rows[i].start + t for i, t in slots])
-        page = np.array([rows[i].pages[(rows[i].start + t) // PAGE] for i, t in slots])
-        for memory, new in ((self._key_memory, keys), (self._value_memory, values)):
-            memory[:, page, place % PAGE] = new.numpy()[:, row_of, offset]
+        both = ((self._key_memory, keys.numpy()), (self._value_memory, values.numpy()))
+        if all(len(row.tokens) == 1 for row in rows):
+            page = [row.pages[row.start // PAGE] for row in rows]
+            place = [row.start % PAGE for row in rows]
+            for memory, new in both:
+                memory[:, page, place] = new[:, : len(rows), 0]
+            return
+        for number, row in enumerate(rows):
+            end = row.start + len(row.tokens)
+            for first in range(row.start // PAGE * PAGE, end, PAGE):
+                begin, last = max(first, row.start), min(first + PAGE, end)
+                owned = row.pages[first // PAGE]
+                for memory, new in both:
+                    part = new[:, number, begin - row.start : last - row.start]
+                    memory[:, owned, begin - first : last - first] = part
 
     # -- before the first request -------------------------------------------------------------
 
@@ -186,7 +262,8 @@ class PagedGPT:
 
         ``verify``: also those that score several tokens of one sequence.
         """
-        self.last_scores([Rows([0, 0], 0, [0])])
+        for count, length in self.prompt_shapes:
+            self._new_values([Rows([0] * length, 0, [])] * count, count, length)
         if verify:
             self.all_scores(Rows([0, 0], 0, [0]))
         for size in batches:
@@ -194,12 +271,11 @@ class PagedGPT:
         self._key_memory[:, 0] = 0
         self._value_memory[:, 0] = 0
 
+    def program_bytes(self) -> int:
+        """The arenas of the programs that are compiled."""
+        if not self._compiled:
+            return 0
+        return sum(program.arena.nbytes for program in (self._read_last, self._read_all))
+
     def pool_bytes(self) -> int:
         return int(self._key_memory.nbytes + self._value_memory.nbytes)
-
-
-class Inputs(NamedTuple):
-    """The arguments of a program and how many sequences it has room for."""
-
-    batch: int
-    tensors: tuple[eg.Tensor, ...]

@@ -9,13 +9,12 @@ import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from evergrad.core.types import Array
 from evergrad.models.model import require
-
-Array = np.ndarray[Any, Any]
 
 _COLDEST = 1e-30  # temperature: no difference of scores divided by it overflows
 _FIRST = 256  # likeliest tokens that are sorted before all are, for top_p

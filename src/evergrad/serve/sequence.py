@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from evergrad.core.types import Array
 from evergrad.serve.pages import PAGE, PageTable, chunk_names, pages_for
 from evergrad.serve.sampling import Sampler, Sampling, log_softmax
-
-Array = np.ndarray[Any, Any]
 
 
 class Token(NamedTuple):
@@ -40,12 +39,12 @@ class Request:
     max_tokens: int
     sampling: Sampling = field(default_factory=Sampling)
     stops: frozenset[int] = frozenset()
-    log_probabilities: int | None = None  # how many of the likeliest tokens are told with each
+    log_probabilities: int | None = None  # how many of the likeliest tokens are reported with each
     adapter: str | None = None
 
 
 class Sequence:
-    """Tokens so far, the pages of those that were read, and who is told.
+    """Tokens so far, the pages of those that were read, and who is notified.
 
     ``known`` tokens have their keys and values in the pool; the others are read next. Pages for the
     longest possible answer are reserved before the first is taken, so no answer is ever put aside.

@@ -8,16 +8,15 @@ by one run of the large model.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from evergrad.serve.paged import ROWS, PagedGPT, Rows
+from evergrad.core.types import Array
+from evergrad.serve.paged import SCORED, PagedGPT, Rows
 from evergrad.serve.pages import PageTable
 from evergrad.serve.sampling import Distribution, Sampler
 from evergrad.serve.sequence import Sequence
-
-Array = np.ndarray[Any, Any]
 
 
 class Proposal(NamedTuple):
@@ -31,13 +30,13 @@ class Speculation:
     def __init__(self, target: PagedGPT, draft: PagedGPT, count: int) -> None:
         self.target = target
         self.draft = draft
-        self.count: int = min(count, ROWS - 1)
+        self.count: int = min(count, SCORED - 1)
         self.proposed: int = 0
         self.accepted: int = 0
 
     def prefill(self, rows: Rows) -> None:
         """Let the draft model read a part of a prompt, too."""
-        self.draft.last_scores([rows])
+        self.draft.read_prompt(rows)
 
     def advance(self, sequence: Sequence, table: PageTable) -> None:
         """Write one token or several."""
@@ -58,7 +57,7 @@ class Speculation:
         for _ in range(count):
             while True:  # what the draft model has not read yet
                 start = sequence.draft_known
-                part = tokens[start : start + ROWS]
+                part = tokens[start : start + SCORED]
                 scores = self.draft.last_scores([Rows(part, start, sequence.pages)])[0]
                 sequence.draft_known += len(part)
                 if sequence.draft_known == len(tokens):

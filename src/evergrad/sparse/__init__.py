@@ -5,11 +5,15 @@ from typing import TYPE_CHECKING
 from evergrad.lazy import lazy_names
 
 _HOMES = {
+    "checks": ("as_sparse_gradcheck", "spsolve", "to_sparse_semi_structured"),
     "functions": ("addmm", "log_softmax", "mm", "sampled_addmm", "softmax", "spdiags", "sum"),
     "invariants": ("check_sparse_tensor_invariants",),
 }
 
 if TYPE_CHECKING:
+    from evergrad.sparse.checks import as_sparse_gradcheck as as_sparse_gradcheck
+    from evergrad.sparse.checks import spsolve as spsolve
+    from evergrad.sparse.checks import to_sparse_semi_structured as to_sparse_semi_structured
     from evergrad.sparse.functions import addmm as addmm
     from evergrad.sparse.functions import log_softmax as log_softmax
     from evergrad.sparse.functions import mm as mm

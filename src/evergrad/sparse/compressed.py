@@ -12,6 +12,7 @@ Rows of the op table that do not keep the pattern are applied in coordinate form
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from evergrad.core.op import Op
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Array, Tensor, detached, from_array
 from evergrad.extension import ExtensionPoint
-from evergrad.sparse.pattern import Patterned
+from evergrad.sparse.pattern import Patterned, converted
 from evergrad.sparse.text import sparse_text
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
 
 _to_sparse: ExtensionPoint[..., Tensor] = ExtensionPoint("to_sparse")
 _coordinate_pattern: ExtensionPoint[..., Patterned] = ExtensionPoint("coordinate_pattern")
-_row: ExtensionPoint[[str], Any] = ExtensionPoint("compressed_row")
+_row: ExtensionPoint[[Op], Any] = ExtensionPoint("compressed_row")
 
 # The parts of each layout: where its rows (or columns) begin, and the index within them.
 _BY_ROW, _BY_COLUMN = ("crow_indices", "col_indices"), ("ccol_indices", "row_indices")
-NAMES: dict[Any, tuple[str, str]] = {
+NAMES: dict[Layout, tuple[str, str]] = {
     sparse_csr: _BY_ROW,
     sparse_csc: _BY_COLUMN,
     sparse_bsr: _BY_ROW,
@@ -89,7 +90,7 @@ class CompressedTensor(Patterned):
         return found.reshape(self._elements.shape)
 
     def bind_row(self, op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
-        row = _row(op.name)
+        row = _row(op)
         if row is None:
             raise no_form(op.name, self)
         return row(op, args, attrs)
@@ -210,6 +211,34 @@ class CompressedTensor(Patterned):
         pattern = from_array(pointers), from_array(plain)
         return raw_compressed(*pattern, from_array(blocks), self._type.shape, self._layout)
 
+    # -- in place ---------------------------------------------------------------------------
+
+    def zero_(self) -> CompressedTensor:
+        """Forget all elements."""
+        self.take_over(self.filled(0, self.dtype))
+        return self
+
+    def fill_(self, value: Any) -> CompressedTensor:
+        """Set the elements that are stored."""
+        made = self.with_elements(self.live_elements().clone().fill_(value))
+        self.take_over(made)
+        return self
+
+    def copy_(self, other: Tensor, non_blocking: bool = False) -> CompressedTensor:  # type: ignore[override]
+        """Take the elements of another matrix of the same layout."""
+        if not isinstance(other, CompressedTensor) or other._layout is not self._layout:
+            raise RuntimeError(
+                "copy of sparse compressed tensors having different layouts is not supported. self "
+                f"layout is {self.layout} and src layout is {other.layout}"
+            )
+        if other._type.shape != self._type.shape or other._nnz() != self._nnz():
+            raise RuntimeError(
+                "copy_: only sparse compressed tensors with the same shape and number of specified "
+                "elements are supported."
+            )
+        self.take_over(converted(other, self.dtype).clone())
+        return self
+
     # -- the rest ---------------------------------------------------------------------------
 
     def _text(self) -> str:
@@ -217,7 +246,12 @@ class CompressedTensor(Patterned):
         parts = {compressed: self._pointers, plain: self._plain, "values": self._elements}
         return sparse_text(self, parts, new_line=False)
 
-    def __reduce_ex__(self, protocol: object) -> Any:
+    def __reduce_ex__(
+        self, protocol: object
+    ) -> tuple[
+        Callable[[Tensor, Tensor, Tensor, tuple[int, ...], str, bool], Tensor],
+        tuple[Tensor, Tensor, Tensor, tuple[int, ...], str, bool],
+    ]:
         args = (self._pointers, self._plain, self._elements, self._type.shape)
         return _rebuilt, (*args, self._layout.name, self.requires_grad)
 

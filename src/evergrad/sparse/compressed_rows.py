@@ -6,52 +6,59 @@ is compressed again if it is a sparse matrix of the same kind.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from evergrad.core.bind import bind
 from evergrad.core.compound import no_form
-from evergrad.core.op import Op
+from evergrad.core.memory_format import sparse_csr
+from evergrad.core.op import TABLE, Op
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import Args, Attrs
 from evergrad.extension import provides
+from evergrad.ops.rows.elementwise.basic import ADD, DIV, MUL, SUB
+from evergrad.ops.rows.matmul import LINEAR, MATMUL
+from evergrad.ops.rows.movement.slices import SLICE
+from evergrad.ops.rows.movement.views import PERMUTE
+from evergrad.ops.rows.reduce.sums import SUM
 from evergrad.sparse.compressed import TRANSPOSED, CompressedTensor, is_blocked, raw_compressed
 from evergrad.sparse.convert import to_compressed
 from evergrad.sparse.coo import SparseTensor
 from evergrad.sparse.gradients import summed_whole
 from evergrad.sparse.pattern import Patterned
 from evergrad.sparse.products import product
-from evergrad.sparse.rows import COO_ROWS, KEEPS_ZERO, LINEAR, Row, is_number
+from evergrad.sparse.rows import COO_ROWS, KEEPS_LINEAR, KEEPS_ZERO, Row, is_number
 
 _THROUGH_COORDINATES = ("pow", "cat")
 
 
-def _on_elements(op: Op, args: tuple[Any, ...], attrs: dict[str, object]) -> Any:
+def _on_elements(op: Op, args: Args, attrs: dict[str, object]) -> object:
     matrix: CompressedTensor = args[0]
     return matrix.with_elements(bind(op, matrix.live_elements(), *args[1:], **attrs))
 
 
-def _scaled(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _scaled(op: Op, args: Args, attrs: Attrs) -> object:
     """Times or by a number, a dense tensor, or another of the same pattern; else in coordinate
     form."""
     a, b = args
     if isinstance(a, CompressedTensor) and is_number(b):
         return a.with_elements(bind(op, a.live_elements(), b))
-    if op.name == "mul" and isinstance(b, CompressedTensor) and is_number(a):
+    if op is MUL and isinstance(b, CompressedTensor) and is_number(a):
         return b.with_elements(bind(op, a, b.live_elements()))
-    if op.name == "mul" and _same_pattern(a, b):
+    if op is MUL and _same_pattern(a, b):
         return a.with_elements(bind(op, a.live_elements(), b.live_elements()))
     return _in_coordinates(op, args, attrs)
 
 
-def _added(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _added(op: Op, args: Args, attrs: Attrs) -> object:
     a, b = args
     if _same_pattern(a, b):
         return a.with_elements(bind(op, a.live_elements(), b.live_elements()))
+    if isinstance(a, CompressedTensor) and isinstance(b, Tensor) and not isinstance(b, Patterned):
+        return COO_ROWS[ADD](ADD, (-b if op is SUB else b, a), attrs)
     if isinstance(a, Patterned):
         return _in_coordinates(op, args, attrs)
-    return COO_ROWS[op.name](op, args, attrs)
+    return COO_ROWS[op](op, args, attrs)
 
 
 def _same_pattern(a: object, b: object) -> bool:
@@ -69,30 +76,34 @@ def _same_pattern(a: object, b: object) -> bool:
     )
 
 
-def _in_coordinates(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
+def _in_coordinates(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> object:
     first = next(a for a in args if isinstance(a, CompressedTensor))
-    found = COO_ROWS[op.name](op, tuple(_coordinates(a) for a in args), attrs)
+    found = COO_ROWS[op](op, tuple(_coordinates(a) for a in args), attrs)
     if isinstance(found, SparseTensor) and found.sparse_dim() == first.batch_dim() + 2:
         return to_compressed(found, first._layout, first.blocksize())
     return found
 
 
-def _coordinates(value: object) -> Any:
+def _coordinates(value: object) -> object:
     return value.to_sparse_coo() if isinstance(value, CompressedTensor) else value
 
 
-def _product(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
-    """The product of two sparse matrices is compressed as the first one is, unless in blocks."""
+def _product(
+    op: Op, args: tuple[object, ...], attrs: dict[str, object]
+) -> Tensor | SparseTensor | CompressedTensor:
+    """The product of two sparse matrices has compressed rows, unless one is in blocks or in
+    coordinate form: then it is as the compressed one."""
     found = product(op, args, attrs)
     if not isinstance(found, SparseTensor):
         return found
-    layout = next(a for a in args if isinstance(a, CompressedTensor))._layout
+    compressed = [a._layout for a in args if isinstance(a, CompressedTensor)]
+    layout = compressed[0]
     if found.ndim > 2 or is_blocked(layout):
         return found
-    return to_compressed(found, layout)
+    return to_compressed(found, sparse_csr if len(compressed) == 2 else layout)
 
 
-def _linear(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _linear(op: Op, args: Args, attrs: Attrs) -> object:
     """``x @ weight^T`` with a sparse weight."""
     x, weight = args
     if isinstance(x, Patterned) or weight.ndim != 2:
@@ -102,7 +113,7 @@ def _linear(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     return found.reshape(*x.shape[:-1], weight.shape[0])
 
 
-def _transposed(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _transposed(op: Op, args: Args, attrs: Attrs) -> object:
     """Compressed rows are the transpose's compressed columns."""
     matrix: CompressedTensor = args[0]
     order, batch = tuple(attrs["order"]), matrix.batch_dim()
@@ -123,7 +134,7 @@ def _transposed(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     return made.with_elements(elements)
 
 
-def _reduced(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _reduced(op: Op, args: Args, attrs: Attrs) -> object:
     matrix: CompressedTensor = args[0]
     if len(attrs["dims"]) == matrix.ndim and not attrs["keepdim"]:
         if matrix.is_sparse_leaf():
@@ -135,15 +146,15 @@ def _reduced(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     return _in_coordinates(op, args, attrs)
 
 
-def _selected(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _selected(op: Op, args: Args, attrs: Attrs) -> object:
     """Numbers of matrices of the batch keep the layout; parts of a matrix are in coordinate
     form."""
     matrix: CompressedTensor = args[0]
-    slices: tuple[Any, ...] = attrs["slices"]
+    slices: tuple[object, ...] = attrs["slices"]
     leading = slices[: matrix.batch_dim()]
     numbers = tuple(part for part in leading if isinstance(part, int))
     if numbers != leading[: len(numbers)] or not numbers:
-        return COO_ROWS[op.name](op, (matrix.to_sparse_coo(),), attrs)
+        return COO_ROWS[op](op, (matrix.to_sparse_coo(),), attrs)
     chosen = _chosen(matrix, numbers, matrix._type.shape[len(numbers) :])
     rest = slices[len(numbers) :]
     if all(part == (0, n, 1) for part, n in zip(rest, chosen._type.shape, strict=False)):
@@ -158,17 +169,17 @@ def _chosen(matrix: CompressedTensor, numbers: tuple[int, ...], shape: Shape) ->
     return made.with_elements(elements)  # type: ignore[no-any-return]
 
 
-COMPRESSED_ROWS: dict[str, Row] = {
-    **dict.fromkeys((*LINEAR, *KEEPS_ZERO), _on_elements),
-    **dict.fromkeys(_THROUGH_COORDINATES, _in_coordinates),
-    "add": _added,
-    "sub": _added,
-    "mul": _scaled,
-    "div": _scaled,
-    "linear": _linear,
-    "matmul": _product,
-    "permute": _transposed,
-    "slice": _selected,
-    "sum": _reduced,
+COMPRESSED_ROWS: dict[Op, Row] = {
+    **{TABLE[name]: _on_elements for name in (*KEEPS_LINEAR, *KEEPS_ZERO)},
+    **{TABLE[name]: _in_coordinates for name in _THROUGH_COORDINATES},
+    ADD: _added,
+    SUB: _added,
+    MUL: _scaled,
+    DIV: _scaled,
+    LINEAR: _linear,
+    MATMUL: _product,
+    PERMUTE: _transposed,
+    SLICE: _selected,
+    SUM: _reduced,
 }
 provides("compressed_row")(COMPRESSED_ROWS.get)

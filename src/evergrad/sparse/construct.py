@@ -107,7 +107,7 @@ def _smallest_extents(places: Array) -> list[int]:
     return [int(row.max()) + 1 for row in places]
 
 
-def _finished(made: Any, elements: Tensor, requires_grad: bool) -> Any:
+def _finished(made: SparseTensor | CompressedTensor, elements: Tensor, requires_grad: bool) -> Any:
     """With the history of its elements, or a leaf that asks for its gradient."""
     made = made.with_elements(elements)
     return made.requires_grad_() if requires_grad else made
@@ -160,7 +160,7 @@ def check_pattern(made: CompressedTensor) -> None:
 
 
 def sparse_csr_tensor(
-    crow_indices: Any, col_indices: Any, values: Any, size: Any = None, **options: Any
+    crow_indices: object, col_indices: object, values: object, size: object = None, **options: Any
 ) -> CompressedTensor:
     """A sparse matrix stored row by row: row ``i`` has the ``values`` from ``crow_indices[i]`` to
     ``crow_indices[i + 1]``, in the columns ``col_indices``."""
@@ -170,7 +170,7 @@ def sparse_csr_tensor(
 
 
 def sparse_csc_tensor(
-    ccol_indices: Any, row_indices: Any, values: Any, size: Any = None, **options: Any
+    ccol_indices: object, row_indices: object, values: object, size: object = None, **options: Any
 ) -> CompressedTensor:
     """A sparse matrix stored column by column."""
     return sparse_compressed_tensor(
@@ -179,7 +179,11 @@ def sparse_csc_tensor(
 
 
 def sparse_bsr_tensor(
-    crow_indices: Any, col_indices: Any, values: Any, size: Any = None, **options: Any
+    crow_indices: Any,
+    col_indices: Any,
+    values: Any,
+    size: Any = None,
+    **options: Any,
 ) -> CompressedTensor:
     """A sparse matrix of dense blocks ``values[i]``, stored row by row of blocks."""
     return sparse_compressed_tensor(
@@ -188,7 +192,7 @@ def sparse_bsr_tensor(
 
 
 def sparse_bsc_tensor(
-    ccol_indices: Any, row_indices: Any, values: object, size: Any = None, **options: Any
+    ccol_indices: object, row_indices: object, values: object, size: object = None, **options: Any
 ) -> CompressedTensor:
     """A sparse matrix of dense blocks ``values[i]``, stored column by column of blocks."""
     return sparse_compressed_tensor(

@@ -210,7 +210,7 @@ def compress(
     return _from_blocks(places, blocks, shape, layout, (grid[0], grid[1]), block)
 
 
-def to_layout(input: Patterned, layout: Any) -> Any:
+def to_layout(input: Patterned, layout: Any) -> Tensor | SparseTensor | CompressedTensor:
     """A sparse tensor in the given layout."""
     if layout is strided:
         return input.to_dense()

@@ -6,6 +6,7 @@ dense dimensions. Elements that stand in the same place are summed, by :meth:`co
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -16,8 +17,10 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.memory_format import sparse_coo
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape
+from evergrad.core.state import STATE
 from evergrad.core.tensor import Array, Tensor, detached, from_array
 from evergrad.extension import ExtensionPoint
+from evergrad.ops.composite.padding import pad
 from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.indexing.index import INDEX, INDEX_SUM
 from evergrad.ops.rows.movement.views import reshape
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from evergrad.core.types import DtypeLike, MemoryFormatLike
 
 _to_sparse: ExtensionPoint[..., Tensor] = ExtensionPoint("to_sparse")
-_row: ExtensionPoint[[str], Any] = ExtensionPoint("coo_row")
+_row: ExtensionPoint[[Op], Any] = ExtensionPoint("coo_row")
 
 
 class SparseTensor(Patterned):
@@ -77,7 +80,7 @@ class SparseTensor(Patterned):
         return coo(places, taken(elements, first), self._type.shape, True)
 
     def bind_row(self, op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
-        row = _row(op.name)
+        row = _row(op)
         if row is None:
             raise no_form(op.name, self)
         return row(op, args, attrs)
@@ -201,6 +204,56 @@ class SparseTensor(Patterned):
             )
         return cast(SparseTensor, self.take_over(converted(other, self.dtype).clone()))
 
+    def sparse_resize_(self, size: Sequence[int], sparse_dim: int, dense_dim: int) -> SparseTensor:
+        """Change the shape in place. What is stored stays: with elements only larger extents of as
+        many indexed and dense dimensions are taken."""
+        shape = tuple(size)
+        if sparse_dim + dense_dim != len(shape):
+            raise RuntimeError(
+                f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(shape)},"
+                f" sparse_dim = {sparse_dim}, dense_dim = {dense_dim}"
+            )
+        if self.requires_grad and STATE.get().grad:
+            raise RuntimeError("sparse_resize_() is not allowed on a tensor that requires grad")
+        if not self._nnz():
+            return self.sparse_resize_and_clear_(shape, sparse_dim, dense_dim)
+        refused = "on a non-empty sparse tensor is not supported."
+        for word, own, wanted in (
+            ("sparse", self.sparse_dim(), sparse_dim), ("dense", self.dense_dim(), dense_dim)
+        ):  # fmt: skip
+            if own != wanted:
+                raise RuntimeError(
+                    f"changing the number of {word} dimensions (from {own} to {wanted}) {refused}"
+                )
+        for word, first, last in (("sparse", 0, sparse_dim), ("dense", sparse_dim, len(shape))):
+            before, after = list(self._type.shape[first:last]), list(shape[first:last])
+            if any(n < m for n, m in zip(after, before, strict=True)):
+                raise RuntimeError(
+                    f"shrinking the size of {word} dimensions (from {before} to {after}) {refused}"
+                )
+        elements = self._elements.detach()
+        behind = [n - m for n, m in zip(shape[sparse_dim:], self.dense_shape(), strict=True)]
+        if any(behind):
+            elements = pad(elements, [n for extra in reversed(behind) for n in (0, extra)])
+        made = raw_coo(self._places_part, elements, shape, self._coalesced)
+        return cast(SparseTensor, self.take_over(made))
+
+    def sparse_resize_and_clear_(
+        self, size: Sequence[int], sparse_dim: int, dense_dim: int
+    ) -> SparseTensor:
+        """Change the shape in place, and forget all elements."""
+        shape = tuple(size)
+        if sparse_dim + dense_dim != len(shape):
+            raise RuntimeError("sparse_dim + dense_dim must be the number of dimensions")
+        places = from_array(np.zeros((sparse_dim, 0), np.int64))
+        elements = adopt(np.zeros((0, *shape[sparse_dim:]), self.dtype.np))
+        return cast(SparseTensor, self.take_over(raw_coo(places, elements, shape, True)))
+
+    def resize_as_sparse_(self, the_template: Tensor) -> SparseTensor:
+        """Change the shape in place to that of another sparse tensor."""
+        dims = the_template.sparse_dim(), the_template.dense_dim()
+        return self.sparse_resize_(the_template._type.shape, *dims)
+
     # -- the rest ---------------------------------------------------------------------------
 
     def norm(  # type: ignore[override]
@@ -220,7 +273,12 @@ class SparseTensor(Patterned):
         parts = {"indices": self._indices(), "values": self._elements}
         return sparse_text(self, parts, new_line=True)
 
-    def __reduce_ex__(self, protocol: object) -> Any:
+    def __reduce_ex__(
+        self, protocol: object
+    ) -> tuple[
+        Callable[[Tensor, Tensor, tuple[int, ...], bool, bool], Tensor],
+        tuple[Tensor, Tensor, tuple[int, ...], bool, bool],
+    ]:
         args = (self._places_part, self._elements, self._type.shape, self._coalesced)
         return _rebuilt, (*args, self.requires_grad)
 

@@ -10,8 +10,10 @@ from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.dtypes import as_dtype
 from evergrad.core.memory_format import layout as Layout
+from evergrad.core.memory_format import sparse_csr
 from evergrad.core.shapes import normalize_dim, normalize_dims
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import Array
 from evergrad.ops.composite.products import addmm as dense_addmm
 from evergrad.ops.rows.elementwise.basic import exp, log
 from evergrad.ops.surface.convert import adopt
@@ -25,7 +27,7 @@ from evergrad.sparse.products import check_matrices, masked_product, sampled
 from evergrad.sparse.rows import sum_over
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DtypeLike
+    from evergrad.core.types import DimsLike, DtypeLike
 
 
 def mm(mat1: Tensor, mat2: Tensor) -> Tensor:
@@ -45,7 +47,10 @@ def mm(mat1: Tensor, mat2: Tensor) -> Tensor:
     check_matrices(mat1, mat2)
     found = masked_product(mat1, mat2)
     if isinstance(found, SparseTensor) and isinstance(mat1, CompressedTensor):
-        return found if is_blocked(mat1._layout) else to_compressed(found, mat1._layout)
+        if is_blocked(mat1._layout):
+            return found
+        differ = isinstance(mat2, CompressedTensor) and mat2._layout is not mat1._layout
+        return to_compressed(found, sparse_csr if differ else mat1._layout)
     return found
 
 
@@ -99,7 +104,7 @@ def sampled_addmm(
     return pattern.with_elements(pattern.live_elements() * beta + added)
 
 
-def sum(input: Tensor, dim: Any = None, dtype: DtypeLike = None) -> Tensor:
+def sum(input: Tensor, dim: DimsLike = None, dtype: DtypeLike = None) -> Tensor:
     """The sum over all or some dimensions, of a sparse tensor; sparse if an indexed one is left.
 
     Args:
@@ -183,7 +188,7 @@ def _ready_for_softmax(input: Tensor, dtype: DtypeLike) -> SparseTensor:
     return sparse.coalesce()
 
 
-def _shifted(sparse: SparseTensor, dim: int) -> tuple[Tensor, Any, int]:
+def _shifted(sparse: SparseTensor, dim: int) -> tuple[Tensor, Array, int]:
     """Elements less the largest of their group, the number of each one's group, and how many
     groups there are. Elements form a group that differ in ``dim`` alone."""
     others = [d for d in range(sparse.sparse_dim()) if d != dim]

@@ -8,7 +8,7 @@ reach what they were computed from, so the smaller one is taken.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.autograd.function import Function
 from evergrad.core.bind import bind
@@ -18,6 +18,9 @@ from evergrad.ops.rows.indexing.index import INDEX_ADD
 from evergrad.ops.surface.convert import adopt
 from evergrad.sparse.coo import SparseTensor
 from evergrad.sparse.pattern import Patterned
+
+if TYPE_CHECKING:
+    from evergrad.autograd.function import FunctionCtx
 
 _times_dense: ExtensionPoint[..., Tensor] = ExtensionPoint("sparse_times_dense")
 
@@ -41,12 +44,12 @@ class AddSparse(Function):
     """A dense tensor plus a sparse leaf."""
 
     @staticmethod
-    def forward(ctx: Any, dense: Tensor, sparse: Patterned) -> Tensor:
+    def forward(ctx: object, dense: Tensor, sparse: Patterned) -> Tensor:
         coordinates: SparseTensor = sparse.detach().to_sparse_coo()
         return _added(dense, coordinates, coordinates._elements)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: object, g: Tensor) -> tuple[Tensor, Tensor]:
         return g, g
 
 
@@ -59,12 +62,12 @@ class SumSparse(Function):
     """The sum of a sparse leaf."""
 
     @staticmethod
-    def forward(ctx: Any, sparse: Patterned) -> Tensor:
+    def forward(ctx: FunctionCtx, sparse: Patterned) -> Tensor:
         ctx.shape = sparse._type.shape
         return sparse._elements.sum()
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
+    def backward(ctx: FunctionCtx, g: Tensor) -> Tensor:
         return g.expand(ctx.shape)
 
 
@@ -72,7 +75,7 @@ class MultiplySparse(Function):
     """A sparse leaf times dense matrices, or the other way round."""
 
     @staticmethod
-    def forward(ctx: Any, sparse: Patterned, dense: Tensor, sparse_first: bool) -> Tensor:
+    def forward(ctx: FunctionCtx, sparse: Patterned, dense: Tensor, sparse_first: bool) -> Tensor:
         ctx.sparse, ctx.sparse_first = sparse, sparse_first
         ctx.save_for_backward(dense)
         factor = sparse.detach()
@@ -82,7 +85,7 @@ class MultiplySparse(Function):
         return transposed.transpose(-2, -1)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Any, Any, None]:
+    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[Any, Any, None]:
         (dense,) = ctx.saved_tensors
         sparse = ctx.sparse
         adjoint, other = sparse.transpose(-2, -1).conj(), dense.transpose(-2, -1).conj()

@@ -1,4 +1,4 @@
-"""What must hold of the parts of a sparse tensor, checked where it is asked for.
+"""What must hold of the parts of a sparse tensor, checked on request.
 
 Without the checks a wrong place is noticed when it is used, by an ``IndexError``.
 """
@@ -6,16 +6,14 @@ Without the checks a wrong place is noticed when it is used, by an ``IndexError`
 from __future__ import annotations
 
 from contextlib import ContextDecorator
-from typing import Any
 
 import numpy as np
 
 from evergrad.core.memory_format import layout as Layout
 from evergrad.core.shapes import Shape
+from evergrad.core.types import Array
 from evergrad.sparse.compressed import NAMES, is_blocked, is_by_row
 from evergrad.sparse.places import block_places, is_increasing, keys_of
-
-Array = np.ndarray[Any, Any]
 
 
 class check_sparse_tensor_invariants(ContextDecorator):  # noqa: N801 - PyTorch's spelling
@@ -72,7 +70,7 @@ def check_not_negative(places: Array) -> None:
 
 
 def check_coo(places: Array, shape: Shape, coalesced: bool) -> None:
-    """Places lie in the shape; those said to be coalesced are."""
+    """Indices are within the shape; tensors marked as coalesced are."""
     check_not_negative(places)
     for dim, row in enumerate(places):
         if row.size and row.max() >= shape[dim]:

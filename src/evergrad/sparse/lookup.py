@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,20 +14,23 @@ from evergrad.extension import provides
 from evergrad.ops.rows.indexing.index import INDEX
 from evergrad.sparse.coo import SparseTensor, coo, taken
 
+if TYPE_CHECKING:
+    from evergrad.autograd.function import FunctionCtx
+
 
 class Lookup(Function):
     """``weight[indices]`` whose gradient is a sparse tensor with one row for each index."""
 
     @staticmethod
     def forward(
-        ctx: Any, weight: Tensor, indices: Tensor, padding_idx: int, by_frequency: bool
+        ctx: FunctionCtx, weight: Tensor, indices: Tensor, padding_idx: int, by_frequency: bool
     ) -> Tensor:
         ctx.save_for_backward(indices)
         ctx.shape, ctx.padding_idx, ctx.by_frequency = weight._type.shape, padding_idx, by_frequency
         return bind(INDEX, weight, indices, start=0, wrap=False)  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[SparseTensor, None, None, None]:
+    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[SparseTensor, None, None, None]:
         if ctx.by_frequency:
             raise RuntimeError(
                 "embedding_backward: scale_grad_by_freq not supported with sparse gradients"

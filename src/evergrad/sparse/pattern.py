@@ -21,6 +21,7 @@ from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, current_node, detached
 
 if TYPE_CHECKING:
+    from evergrad.autograd.function import FunctionCtx
     from evergrad.core.types import DtypeLike, MemoryFormatLike
     from evergrad.sparse.coo import SparseTensor
 
@@ -110,12 +111,12 @@ class Elements(Function):
     """From a patterned tensor to its elements."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Patterned) -> Tensor:
+    def forward(ctx: FunctionCtx, tensor: Patterned) -> Tensor:
         ctx.pattern = tensor.detach()
         return detached(tensor._elements)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
+    def backward(ctx: FunctionCtx, g: Tensor) -> Tensor:
         found: Tensor = ctx.pattern.cotangent(g)
         return found
 
@@ -124,10 +125,10 @@ class Assemble(Function):
     """From elements to a patterned tensor."""
 
     @staticmethod
-    def forward(ctx: Any, elements: Tensor, pattern: Patterned) -> Any:
+    def forward(ctx: FunctionCtx, elements: Tensor, pattern: Patterned) -> Any:
         ctx.pattern = pattern
         return pattern.rebuilt(detached(elements))
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[Tensor, None]:
         return ctx.pattern.at_pattern(g), None

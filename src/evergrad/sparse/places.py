@@ -7,11 +7,10 @@ places of the shape are counted through in row-major order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from evergrad.core.types import Array
 
 
 def keys_of(places: Array, extents: Sequence[int]) -> Array:

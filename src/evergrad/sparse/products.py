@@ -16,6 +16,7 @@ import numpy as np
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, broadcast_shapes
 from evergrad.core.tensor import Array, Tensor
+from evergrad.core.types import Args, Attrs
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.extension import provides
 from evergrad.ops.rows.block_products import block_product, block_samples
@@ -27,7 +28,7 @@ from evergrad.sparse.pattern import Patterned
 from evergrad.sparse.places import block_places, keys_of, pairs_at, places_of
 
 
-def product(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Tensor:
+def product(op: Op, args: Args, attrs: Attrs) -> Tensor:
     """``a @ b``, one or both sparse. A sparse leaf's gradient is the whole dense one."""
     a, b = args
     check_factors(a, b)

@@ -12,16 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.compound import no_form
 from evergrad.core.dtypes import dtype
-from evergrad.core.families import result_dtype
-from evergrad.core.op import Op
+from evergrad.core.families import meet_to_subtract, result_dtype
+from evergrad.core.op import TABLE, Op
 from evergrad.core.shapes import Shape, broadcast_shapes
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import Args, Attrs
 from evergrad.extension import provides
 from evergrad.ops.rows.creation.constants import zeros
+from evergrad.ops.rows.elementwise.basic import DIV, SUB
+from evergrad.ops.rows.matmul import MATMUL
 from evergrad.ops.rows.movement.joining import cat
 from evergrad.sparse.coo import SparseTensor, coo, elements_at, summed_at, taken
 from evergrad.sparse.gradients import added_whole, summed_whole
@@ -31,11 +33,11 @@ from evergrad.sparse.products import product
 
 Row = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 
-COO_ROWS: dict[str, Row] = {"matmul": product}
+COO_ROWS: dict[Op, Row] = {MATMUL: product}
 provides("coo_row")(COO_ROWS.get)
 
 # f(0) is 0, so that what is not stored stays so.
-LINEAR = ("cast", "clone", "neg", "conj", "real", "imag", "detach")
+KEEPS_LINEAR = ("cast", "clone", "neg", "conj", "real", "imag", "detach")
 KEEPS_ZERO = (
     "abs", "abs_complex", "asin", "asinh", "atan", "atanh", "ceil", "erf", "erfinv", "expm1",
     "floor", "frac", "isinf", "isnan", "isneginf", "isposinf", "log1p", "nan_to_num", "relu",
@@ -47,7 +49,7 @@ def row(*names: str) -> Callable[[Row], Row]:
     """Enter a function as the meaning of the named rows."""
 
     def enter(function: Row) -> Row:
-        COO_ROWS.update(dict.fromkeys(names, function))
+        COO_ROWS.update((TABLE[name], function) for name in names)
         return function
 
     return enter
@@ -61,20 +63,28 @@ def is_number(value: object) -> bool:
 # -- element by element -------------------------------------------------------------------------
 
 
-@row(*LINEAR)
-def _linear(op: Op, args: tuple[Any, ...], attrs: dict[str, object]) -> Any:
+@row(*KEEPS_LINEAR)
+def _linear(op: Op, args: Args, attrs: dict[str, object]) -> object:
     sparse: SparseTensor = args[0]
     return sparse.with_elements(bind(op, sparse.live_elements(), **attrs))
 
 
 @row(*KEEPS_ZERO)
-def _keeps_zero(op: Op, args: tuple[Any, ...], attrs: dict[str, object]) -> Any:
+def _keeps_zero(op: Op, args: Args, attrs: dict[str, object]) -> object:
     sparse = args[0].coalesce()
     return sparse.with_elements(bind(op, sparse.live_elements(), *args[1:], **attrs))
 
 
+@row("any")
+def _any(op: Op, args: Args, attrs: Attrs) -> object:
+    sparse: SparseTensor = args[0]
+    if len(attrs["dims"]) < sparse.ndim or attrs["keepdim"]:
+        raise no_form(op.name, sparse)
+    return sparse.coalesce().live_elements().any()
+
+
 @row("pow")
-def _power(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
+def _power(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> object:
     base, exponent = args
     if not isinstance(base, SparseTensor) or not is_number(exponent):
         raise no_form(op.name, next(a for a in args if isinstance(a, SparseTensor)))
@@ -87,7 +97,7 @@ def _power(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
 
 
 @row("div", "floor_divide", "trunc_divide")
-def _quotient(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any:
+def _quotient(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> object:
     sparse, divisor = args
     if not isinstance(sparse, SparseTensor) or not is_number(divisor):
         shape = list(divisor.shape) if isinstance(divisor, Tensor) else []
@@ -95,7 +105,7 @@ def _quotient(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any
             "Sparse division requires a scalar or zero-dim dense tensor divisor (got shape "
             f"{shape} for divisor)"
         )
-    if op.name != "div":
+    if op is not DIV:
         sparse = sparse.coalesce()
     return sparse.with_elements(bind(op, sparse.live_elements(), divisor))
 
@@ -104,7 +114,7 @@ def _quotient(op: Op, args: tuple[object, ...], attrs: dict[str, object]) -> Any
 
 
 @row("mul")
-def _product(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _product(op: Op, args: Args, attrs: Attrs) -> Any:
     a, b = args
     if not isinstance(a, Patterned):
         a, b = b, a
@@ -158,19 +168,13 @@ def _check_same(name: str, a: SparseTensor, b: SparseTensor) -> None:
 
 
 def _type_of_difference(a: object, b: Patterned) -> dtype:
-    types = [x._type for x in (a, b) if isinstance(x, Tensor)]
-    if any(type.dtype is dtypes.bool_ for type in types):
-        raise RuntimeError(
-            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying "
-            "to invert a mask, use the `~` or `logical_not()` operator instead."
-        )
-    return result_dtype(types)
+    return meet_to_subtract([x._type for x in (a, b) if isinstance(x, Tensor)])
 
 
 @row("add", "sub")
-def _sum(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _sum(op: Op, args: Args, attrs: Attrs) -> SparseTensor | Tensor:
     a, b = args
-    if op.name == "sub" and isinstance(b, Patterned):
+    if op is SUB and isinstance(b, Patterned):
         # In the type of the result: the negative of an unsigned number is none.
         b = -cast(b, _type_of_difference(a, b))
     if isinstance(a, Patterned) and isinstance(b, Patterned):
@@ -199,7 +203,7 @@ def _sum_of_sparse(a: SparseTensor, b: SparseTensor) -> SparseTensor:
 
 
 @row("cat")
-def _joined(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _joined(op: Op, args: Args, attrs: Attrs) -> SparseTensor:
     dim: int = attrs["dim"]
     for i, part in enumerate(args):
         if not isinstance(part, SparseTensor):
@@ -247,7 +251,7 @@ def _zeros_beside(part: SparseTensor, other: SparseTensor, dim: int) -> Tensor:
 
 
 @row("sum")
-def _fold(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _fold(op: Op, args: Args, attrs: Attrs) -> Tensor:
     sparse: SparseTensor = args[0]
     dims, keepdim = attrs["dims"], attrs["keepdim"]
     if len(dims) == sparse.ndim and not keepdim and sparse.is_sparse_leaf():
@@ -281,7 +285,7 @@ def sum_over(sparse: SparseTensor, dims: Shape, keepdim: bool) -> Tensor:
 
 
 @row("permute")
-def _permuted(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _permuted(op: Op, args: Args, attrs: Attrs) -> SparseTensor:
     sparse: SparseTensor = args[0]
     order, count = attrs["order"], args[0].sparse_dim()
     if order == tuple(range(sparse.ndim)):
@@ -299,7 +303,7 @@ def _permuted(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 
 
 @row("reshape")
-def _reshaped(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _reshaped(op: Op, args: Args, attrs: Attrs) -> object:
     """Only the same shape, or one with more or fewer singletons among the indexed dimensions."""
     sparse: SparseTensor = args[0]
     shape = tuple(attrs["shape"])
@@ -319,7 +323,7 @@ def _reshaped(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 
 
 @row("slice")
-def _selected(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _selected(op: Op, args: Args, attrs: Attrs) -> Tensor | SparseTensor:
     """Single indices drop dimensions; parts of a dimension cannot be views of a sparse tensor."""
     sparse: SparseTensor = args[0]
     slices, count = attrs["slices"], args[0].sparse_dim()
@@ -343,7 +347,7 @@ def _selected(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 
 
 @row("index")
-def _index_selected(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _index_selected(op: Op, args: Args, attrs: Attrs) -> SparseTensor:
     sparse, *indices = args
     dim = attrs["start"]
     if not isinstance(sparse, SparseTensor) or len(indices) != 1 or indices[0].ndim != 1:

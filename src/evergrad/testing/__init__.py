@@ -4,7 +4,7 @@
 of them. Importing this package loads neither.
 """
 
-from evergrad.testing.closeness import assert_close
+from evergrad.testing.closeness import assert_allclose, assert_close
 from evergrad.testing.creation import make_tensor
 
-__all__ = ["assert_close", "make_tensor"]
+__all__ = ["assert_allclose", "assert_close", "make_tensor"]

@@ -7,6 +7,7 @@ structure is reported before any difference in numbers.
 from __future__ import annotations
 
 import cmath
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +18,9 @@ from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.dtypes import dtype
 from evergrad.core.tensor import Tensor, detached
-from evergrad.ops.surface.convert import as_tensor
+from evergrad.core.types import Array
+from evergrad.ops.surface.convert import as_tensor, tensor
 
-Array = np.ndarray[Any, Any]
 Path = tuple[Any, ...]
 
 # The default (relative, absolute) tolerance of each element type; for the others both are zero.
@@ -31,6 +32,7 @@ _PRECISIONS: dict[dtype, tuple[float, float]] = {
     dtypes.complex64: (1.3e-6, 1e-5),
     dtypes.complex128: (1e-7, 1e-7),
 }
+_FORMER_TOLERANCES = {"float16": (1e-3, 1e-3), "float32": (1e-4, 1e-5), "float64": (1e-5, 1e-8)}
 _OF_NUMBERS = {int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
 
 
@@ -77,9 +79,31 @@ class _Options:
         return self.rtol, self.atol
 
 
+def assert_allclose(
+    actual: object, expected: object, rtol: float | None = None, atol: float | None = None,
+    equal_nan: bool = True, msg: str = "",
+) -> None:  # fmt: skip
+    """The former :func:`assert_close`, with wider tolerances and any element types."""
+    warnings.warn(
+        "`testing.assert_allclose()` is deprecated. Please use `testing.assert_close()` instead.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    actual = actual if isinstance(actual, Tensor) else tensor(actual)
+    if not isinstance(expected, Tensor):
+        expected = tensor(expected, dtype=actual.dtype)
+    if rtol is None and atol is None:
+        both = [_FORMER_TOLERANCES.get(x.dtype.name, (0.0, 0.0)) for x in (actual, expected)]
+        rtol, atol = (max(values) for values in zip(*both, strict=True))
+    assert_close(
+        actual, expected, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=False,
+        msg=msg or None,
+    )  # fmt: skip
+
+
 def assert_close(
-    actual: Any,
-    expected: Any,
+    actual: object,
+    expected: object,
     *,
     allow_subclasses: bool = True,
     rtol: float | None = None,
@@ -137,7 +161,7 @@ def _comparisons(
     return found
 
 
-def _common_keys(actual: Any, expected: Any, path: Path) -> list[Any]:
+def _common_keys(actual: Any, expected: Any, path: Path) -> list[object]:
     missing, additional = set(expected) - set(actual), set(actual) - set(expected)
     if missing or additional:
         raise _DifferenceError(
@@ -253,7 +277,7 @@ def _as_tensor(value: object) -> Tensor | None:
 def _compare_tensors(
     actual: Tensor, expected: Tensor, rtol: float, atol: float, path: Path, options: _Options
 ) -> None:
-    attributes: list[tuple[str, Any, Any]] = [("shape", actual.shape, expected.shape)]
+    attributes: list[tuple[str, object, object]] = [("shape", actual.shape, expected.shape)]
     if options.check_stride:
         attributes.append(("stride()", actual.stride(), expected.stride()))
     if options.check_device:

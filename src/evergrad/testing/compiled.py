@@ -43,7 +43,7 @@ def ensure_same_compiled(
         ensure_close(name, a, b, tolerance)
 
 
-def _results(function: Callable[..., Any], tensors: Sequence[Any]) -> list[Array]:
+def _results(function: Callable[..., Any], tensors: Sequence[object]) -> list[Array]:
     """What a function gives from the start of the random stream on, and the next number of it."""
     manual_seed(SEED)
     found = [t.detach() for t in function(*tensors)]
@@ -57,7 +57,7 @@ def check_compiled_values(samples: Sequence[Sample]) -> None:
     subjects = [Subject(sample) for sample in samples]
     starts = np.cumsum([0, *(len(s.arrays) for s in subjects)]).tolist()
 
-    def call_all(*tensors: object) -> list[Any]:
+    def call_all(*tensors: object) -> list[object]:
         return [
             result
             for subject, start, end in zip(subjects, starts, starts[1:], strict=False)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def _interval(
     low: float | None, high: float | None, kind: dtype, limits: tuple[float, float],
     defaults: tuple[float, float],
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[float, float] | tuple[int, int]:  # fmt: skip
     """The bounds, as far as the type can represent them; high is exclusive."""
     start = defaults[0] if low is None else low
     end = defaults[1] if high is None else high

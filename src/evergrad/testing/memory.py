@@ -55,8 +55,8 @@ _LAYOUTS = (_transposed, _strided, _offset)
 
 
 def check_strides(sample: Sample) -> None:
-    """Where the elements lie in memory changes neither the result nor the gradient, and what is no
-    view of an input lies in order."""
+    """The strides of the arguments change neither the result nor the gradient, and what is no
+    view of an input is contiguous."""
     subject = Subject(sample)
     plain = subject.tensors()
     expected = arrays_of(subject.seeded_call, *plain)
@@ -67,7 +67,7 @@ def check_strides(sample: Sample) -> None:
         with using(grad=False):
             results = subject.seeded_call(*laid)
         in_order = all(r.is_contiguous() for r in results if r._view is None)
-        ensure(in_order, f"{what}: a result that is no view does not lie in order")
+        ensure(in_order, f"{what}: a result that is no view is not contiguous")
         found = [np.array(r.array()) for r in results]
         ensure_all_close(what, found, expected, sample.tolerance)
         gradients = [_without_noise(g, expected) for g in _gradients(subject, laid)]
@@ -115,7 +115,7 @@ def check_purity(sample: Sample) -> None:
     ensure(all(t._version == 0 for t in tensors), f"{sample}: an input was written to")
     shared = any(np.shares_memory(o.array(), t.array()) for o in results for t in tensors)
     if not subject.row.alias:
-        ensure(not shared, f"{sample}: a result lies in the memory of an input; the row is no view")
+        ensure(not shared, f"{sample}: a result shares the memory of an input; the row is no view")
     elif _is_view(subject):
         empty = all(o.numel() == 0 for o in results)
         ensure(taken == 0, f"{sample}: the call is a view, but took {taken} bytes")

@@ -18,9 +18,9 @@ from evergrad.core.rng.default_generator import manual_seed
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.tree import tree_leaves
+from evergrad.core.types import Array as Array
 from evergrad.testing.samples import Sample
 
-Array = np.ndarray[Any, Any]
 Function = Callable[..., tuple[Tensor, ...]]
 
 SEED = 1234

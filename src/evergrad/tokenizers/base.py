@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from evergrad import config
+from evergrad.core.types import Array as Array
 from evergrad.utils.bounded_read import too_large
-
-Array = np.ndarray[Any, Any]
 
 # Bytes that are no whole character decode to this one.
 REPLACEMENT = "\ufffd"
@@ -52,8 +50,16 @@ class Tokenizer(ABC):
     def decode(self, ids: Iterable[int]) -> str:
         """The text of such numbers."""
 
+    def token_bytes(self, number: int) -> bytes:
+        """The UTF-8 of one token, which may be a part of a character.
+
+        >>> eg.tokenizers.CharTokenizer("aé").token_bytes(1)
+        b'\\xc3\\xa9'
+        """
+        return self.decode([number]).encode()
+
     @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """All there is to know, in values JSON can hold; see ``tokenizer_from_dict``."""
 
     def encode_array(self, text: str) -> Array:

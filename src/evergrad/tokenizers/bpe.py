@@ -12,6 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from evergrad.core.types import StateDict
 from evergrad.tokenizers.base import Tokenizer, bounded_text
 
 BYTES = 256
@@ -71,11 +72,15 @@ class BPETokenizer(Tokenizer):
         text: str = self._engine.decode(self._checked(ids), skip_special_tokens=False)
         return text
 
-    def to_dict(self) -> dict[str, Any]:
+    def token_bytes(self, number: int) -> bytes:
+        (known,) = self._checked([number])
+        return byte_level(self._engine.id_to_token(known))
+
+    def to_dict(self) -> dict[str, object]:
         return {"kind": self.kind, "json": self._engine.to_str()}
 
     @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> BPETokenizer:
+    def from_dict(cls, state: StateDict) -> BPETokenizer:
         """The tokenizer that gave this dictionary.
 
         Of the stored text only the vocabulary and the merges are used: other parts of the package's
@@ -85,6 +90,23 @@ class BPETokenizer(Tokenizer):
         engine = _untrained()
         engine.model = tokenizers_library().models.BPE(vocab=vocabulary, merges=merges)
         return cls(engine)
+
+
+def byte_level(piece: str) -> bytes:
+    """The bytes that a token of a byte-level vocabulary is written for."""
+    return b"".join(bytes([_BYTES_OF[c]]) if c in _BYTES_OF else c.encode() for c in piece)
+
+
+def _byte_characters() -> dict[str, int]:
+    """The byte of each character that byte-level vocabularies write it with, as GPT-2 does:
+    printable characters of Latin-1 for themselves, others by characters from 256 on."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    found = {chr(byte): byte for byte in plain}
+    return found | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+_BYTES_OF = _byte_characters()
 
 
 def _stored_pairs(text: str) -> tuple[dict[str, int], list[tuple[str, str]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from evergrad.datasets.text import CharVocabulary
 from evergrad.tokenizers.base import Array, Tokenizer, bounded_text
@@ -47,7 +46,7 @@ class CharTokenizer(Tokenizer):
     def decode(self, ids: Iterable[int]) -> str:
         return self._vocabulary.decode(self._checked(ids))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {"kind": self.kind, "characters": "".join(self.characters)}
 
     @classmethod

@@ -82,7 +82,11 @@ class ChatTokenizer(Tokenizer):
     def decode(self, ids: Iterable[int]) -> str:
         return self.base.decode(i for i in self._checked(ids) if i < len(self.base))
 
-    def to_dict(self) -> dict[str, Any]:
+    def token_bytes(self, number: int) -> bytes:
+        (known,) = self._checked([number])
+        return self.base.token_bytes(known) if known < len(self.base) else b""
+
+    def to_dict(self) -> dict[str, object]:
         return {"kind": self.kind, "base": self.base.to_dict()}
 
     # -- conversations ------------------------------------------------------------------------

@@ -1,24 +1,29 @@
 """Tokenizers in Hugging Face's layout: ``tokenizer.json`` and the chat template beside it.
 
-A template is a program of Jinja, rendered in its sandbox. What people write cannot spell a special
-token: one that occurs in a message is broken up before the template sees it.
+What people write cannot spell a special token: one that occurs in a message is broken up before the
+template (:mod:`evergrad.tokenizers.chat_template`) sees it.
 """
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from evergrad import config
+from evergrad.core.types import StateDict
 from evergrad.tokenizers.base import Tokenizer
-from evergrad.tokenizers.bpe import tokenizers_library
+from evergrad.tokenizers.bpe import byte_level, tokenizers_library
 from evergrad.tokenizers.chat import Example, Message, PlainFormat, checked_message
+from evergrad.tokenizers.chat_template import render
+from evergrad.utils.bounded_read import read_bounded, read_json
 
 TOKENIZER = "tokenizer.json"
 _CONFIG = "tokenizer_config.json"
 _TEMPLATE = "chat_template.jinja"
+_HOW = "set EVERGRAD_TOKENIZER_BYTES"
+_BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -34,25 +39,45 @@ class HuggingFaceTokenizer(Tokenizer):
         self._template = template
         self._specials = dict(specials or {})  # such as eos_token, as templates name them
         self.stops: frozenset[int] = frozenset(stops)
-        added = engine.get_added_tokens_decoder().values()
-        self._spellings = sorted((token.content for token in added if token.special), key=len)
+        engine.no_truncation()  # what a file says of batches is not meant for texts
+        engine.no_padding()
+        self._is_byte_level = "ByteLevel" in str(engine.decoder)
+        added = engine.get_added_tokens_decoder()
+        self._special = frozenset(number for number, token in added.items() if token.special)
+        unknown = {self._specials.get("unk_token"), getattr(engine.model, "unk_token", None)}
+        self._control = self._special - {engine.token_to_id(name) for name in unknown if name}
+        # Some templates write turns with tokens that are not special, such as DeepSeek's.
+        self._turns = self._control | {
+            number
+            for number, token in added.items()
+            if _is_markup(token.content) and token.content in (template or "")
+        }
 
     @classmethod
     def from_folder(cls, folder: str | Path) -> HuggingFaceTokenizer:
         place = Path(folder)
-        engine = tokenizers_library().Tokenizer.from_file(str(place / TOKENIZER))
+        engine = _engine(place / TOKENIZER)
+        try:
+            return cls._described(engine, place)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"{place / _CONFIG} is damaged: {error!r}") from error
+
+    @classmethod
+    def _described(cls, engine: Any, place: Path) -> HuggingFaceTokenizer:
         about = _read(place / _CONFIG)
         specials = {n: _text(v) for n, v in about.items() if n.endswith("_token") and v}
         template = about.get("chat_template")
         if (place / _TEMPLATE).is_file():
-            template = (place / _TEMPLATE).read_text("utf-8")
+            template = read_bounded(place / _TEMPLATE, config.TOKENIZER_BYTES, _HOW).decode()
         if isinstance(template, list):  # several by name
             template = {one["name"]: one["template"] for one in template}.get("default")
+        if not isinstance(template, str | None):
+            raise TypeError("the chat template is no text")
         ends = [engine.token_to_id(specials["eos_token"])] if "eos_token" in specials else []
         for name in ("generation_config.json", "config.json"):
             given = _read(place / name).get("eos_token_id")
             ends += given if isinstance(given, list) else [given]
-        return cls(engine, template, specials, [end for end in ends if end is not None])
+        return cls(engine, template, specials, [end for end in ends if type(end) is int])
 
     def __len__(self) -> int:
         size: int = self._engine.get_vocab_size()
@@ -69,27 +94,52 @@ class HuggingFaceTokenizer(Tokenizer):
         text: str = self._engine.decode(known, skip_special_tokens=True)
         return text
 
-    def to_dict(self) -> dict[str, Any]:
+    def token_bytes(self, number: int) -> bytes:
+        piece = self._engine.id_to_token(number) if 0 <= number < len(self) else None
+        if piece is None or number in self._special:
+            return self.decode([number]).encode()
+        if (byte := _BYTE_PIECE.fullmatch(piece)) is not None:  # of a byte fallback
+            return bytes([int(byte[1], 16)])
+        return byte_level(piece) if self._is_byte_level else self.decode([number]).encode()
+
+    def to_dict(self) -> dict[str, object]:
         return {
             "kind": self.kind, "json": self._engine.to_str(), "template": self._template,
             "specials": self._specials, "stops": sorted(self.stops),
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> HuggingFaceTokenizer:
+    def from_dict(cls, state: StateDict) -> HuggingFaceTokenizer:
         engine = tokenizers_library().Tokenizer.from_str(state["json"])
         return cls(engine, state["template"], state["specials"], state["stops"])
 
     # -- conversations ------------------------------------------------------------------------
 
-    def broken_up(self, text: str) -> str:
-        """The text with a space in each special token it spells."""
-        for spelling in self._spellings:
-            while spelling in text:
-                text = text.replace(spelling, f"{spelling[0]} {spelling[1:]}")
-                if len(spelling) == 1:
-                    break
+    def broken_up(self, text: str, *, is_turn: bool = False) -> str:
+        """The text with a space in each special token it spells, so that none is left.
+
+        The tokenizer itself finds them: it may read other characters as those of a token. What a
+        space does not break is left out. ``is_turn``: nor are tokens left that the template writes.
+        """
+        control = self._turns if is_turn else self._control
+        for begin, end in reversed(self._spans(text, control)):
+            spelling = text[begin:end]
+            place = begin + len(spelling) - len(spelling.lstrip()) + 1
+            text = f"{text[:place]} {text[place:]}"
+        while text and (spans := self._spans(text, control)):
+            for begin, end in reversed(spans):
+                text = text[:begin] + text[end:]
         return text
+
+    def _spans(self, text: str, control: frozenset[int]) -> list[tuple[int, int]]:
+        """Where the tokenizer finds such tokens in a text; each has a character at least."""
+        found = self._engine.encode(text, add_special_tokens=False)
+        spans = []
+        for number, (begin, end) in zip(found.ids, found.offsets, strict=True):
+            if number in control:
+                begin = max(0, min(begin, len(text) - 1))
+                spans.append((begin, max(end, begin + 1)))
+        return spans
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         if self._template is None:
@@ -110,39 +160,38 @@ class HuggingFaceTokenizer(Tokenizer):
         return Example(tokens, learned)
 
     def _rendered(self, messages: Sequence[Message], *, begin_answer: bool) -> list[int]:
+        assert self._template is not None
         given = [
-            {"role": role, "content": self.broken_up(content)}
+            {"role": role, "content": self.broken_up(content, is_turn=role != "assistant")}
             for role, content in map(checked_message, messages)
         ]
-        template = _environment().from_string(self._template)
-        text = template.render(
-            messages=given, add_generation_prompt=begin_answer, **self._specials
-        )  # fmt: skip
+        text = render(self._template, given, self._specials, begin_answer=begin_answer)
         ids: list[int] = self._engine.encode(text, add_special_tokens=False).ids
         return ids
 
 
-def _environment() -> Any:
+def _engine(path: Path) -> object:
+    library = tokenizers_library()
     try:
-        sandbox = import_module("jinja2.sandbox")
-    except ImportError:
-        raise ImportError(
-            "chat templates need the package jinja2, which is not installed: "
-            "pip install 'evergrad[app]'"
-        ) from None
-    found = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    found.globals["raise_exception"] = _refuse
-    found.filters["tojson"] = lambda value, **_: json.dumps(value, ensure_ascii=False)
+        return library.Tokenizer.from_file(str(path))
+    except Exception as error:  # the package raises no narrower kind
+        raise ValueError(f"{path} is damaged: {error}.\n  fix: get the file again.") from error
+
+
+def _read(path: Path) -> dict[str, object]:
+    if not path.is_file():
+        return {}
+    found = read_json(path, config.TOKENIZER_BYTES, _HOW)
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged: it holds no object")
     return found
 
 
-def _refuse(message: str) -> None:
-    raise ValueError(f"the chat template refuses this conversation: {message}")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
-
-
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return str(value["content"]) if isinstance(value, dict) else str(value)
+
+
+def _is_markup(token: str) -> bool:
+    """Whether a token looks like one of a template, not like a word or a space."""
+    inner = token.strip()
+    return len(inner) > 2 and not (inner[0].isalnum() or inner[-1].isalnum())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any
 
+from evergrad.core.types import StateDict
 from evergrad.tokenizers.base import Tokenizer
 from evergrad.tokenizers.bpe import BPETokenizer
 from evergrad.tokenizers.char import CharTokenizer
@@ -33,7 +33,7 @@ def train_tokenizer(kind: str, text: str, size: int) -> Tokenizer:
     return CharTokenizer.train(text)
 
 
-def tokenizer_from_dict(state: dict[str, Any]) -> Tokenizer:
+def tokenizer_from_dict(state: StateDict) -> Tokenizer:
     """The tokenizer whose ``to_dict`` gave this.
 
     >>> state = eg.tokenizers.CharTokenizer.train("hello").to_dict()

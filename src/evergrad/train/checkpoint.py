@@ -2,7 +2,7 @@
 
 A checkpoint is a file in PyTorch's format (every record with a checksum) of plain values and
 tensors. It is written beside its place, brought to disk and renamed, so that a process that is
-killed at any moment leaves the former checkpoints and at most a file that nobody reads.
+killed at any moment leaves the former checkpoints and at most a file that is never read.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def read_checkpoint(path: Path, trusted: Collection[str] = ()) -> Checkpoint:
         raise CheckpointError(f"there is no checkpoint or run {path}")
     try:
         content = read_shards(path) if path.is_dir() else load(path)
-    except Exception as error:  # whatever damage makes of a file, it is told as such
+    except Exception as error:  # any kind of damage is reported as such
         raise CheckpointError(f"{path} is damaged: {error}") from error
     if not isinstance(content, dict) or not content.keys() >= _KEYS:
         raise CheckpointError(f"{path} is not a checkpoint of evergrad train")
@@ -108,7 +108,7 @@ def read_checkpoint(path: Path, trusted: Collection[str] = ()) -> Checkpoint:
 
 
 def _representative(directory: Path) -> Path:
-    """The checkpoint that stands for a run: its best, or else its newest."""
+    """The representative checkpoint of a run: its best, or else its newest."""
     folder = directory / "checkpoints" if (directory / "checkpoints").is_dir() else directory
     found = [folder / BEST] if (folder / BEST).exists() else sorted(folder.glob(_PATTERN))
     if not found:
@@ -152,7 +152,7 @@ class CheckpointStore:
             old.unlink(missing_ok=True)
 
     def newest(self, report: Callable[[str], None]) -> Checkpoint | None:
-        """The newest checkpoint that is whole. Damaged ones are told and put aside."""
+        """The newest checkpoint that is whole. Damaged ones are reported and put aside."""
         for path in reversed(self.paths()):
             try:
                 return read_checkpoint(path)

@@ -178,7 +178,7 @@ def settable(config: RunConfig) -> dict[str, Any]:
 
 
 @cache
-def _hints(part: type) -> dict[str, Any]:
+def _hints(part: type) -> dict[str, object]:
     """The types of a dataclass's fields; to find them takes longer than a whole configuration."""
     return get_type_hints(part)
 
@@ -222,8 +222,8 @@ def updated(config: RunConfig, values: Mapping[str, object]) -> RunConfig:
     return dataclasses.replace(config, **own)
 
 
-def _replaced(part: Any, changes: dict[str, Any], name: str) -> Any:
-    """A part with other options; what its own checks say is told with its name."""
+def _replaced(part: Any, changes: dict[str, Any], name: str) -> object:
+    """A part with other options; errors of its own checks name it."""
     try:
         return dataclasses.replace(part, **changes)
     except ValueError as error:
@@ -306,7 +306,7 @@ def parse_config(text: str, trusted: Collection[str] = ()) -> RunConfig:
 
 def from_mapping(mapping: Mapping[str, object], trusted: Collection[str] = ()) -> RunConfig:
     """The configuration of a TOML document, which begins from its ``task`` and ``preset``."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for key, value in mapping.items():
         if isinstance(value, dict):
             if key not in PARTS:

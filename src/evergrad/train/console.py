@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from evergrad.memory.reports import size
@@ -49,7 +49,7 @@ class Progress(NamedTuple):
 class Silence:
     """The console of a rank that says nothing."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *args, **kwargs: None
 
 
@@ -61,14 +61,14 @@ class Console:
             file=sys.stdout, highlight=False, soft_wrap=True
         )
         self._bar: Any = None
-        self._bar_task: Any = None
+        self._bar_task: object = None
         self._last_line = -_SECONDS_BETWEEN_LINES
 
     def say(self, text: str = "", style: str | None = None) -> None:
         self._console.print(text, style=style, markup=False)
 
     def warn(self, text: str) -> None:
-        """Something the user should know; the run goes on."""
+        """Something the user should know; the run continues."""
         self.say(f"warning: {text}", "yellow")
 
     def fail(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The folder of a run: what lies where, which folder a run gets, and that only one process uses it.
+"""The folder of a run: what is where, which folder a run gets, and that only one process uses it.
 
 ``config.toml``, ``metrics.jsonl``, ``checkpoints/step-000250.ckpt``, ``checkpoints/best.ckpt``,
 ``samples/step-000250.png``, ``tensorboard/``, and at the end ``memory.json`` and ``report.html``
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evergrad.train.config import ConfigError, RunConfig, to_toml
-from evergrad.utils.atomic_file import SUFFIX, replacing
+from evergrad.utils.atomic_file import SUFFIX, accepts_files, replacing
 
 RUNS = Path("runs")
 
@@ -37,7 +37,7 @@ class RunDirectory:
 
     def prepare(self, config: RunConfig) -> None:
         """Make the folder and write down what is going to be done. What processes left behind that
-        were killed while they wrote is removed: nobody else writes here now."""
+        were killed while they wrote is removed: no other process writes here now."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.take()
         for folder in (self.checkpoints, self.samples):
@@ -92,15 +92,19 @@ def new_directory(config: RunConfig) -> RunDirectory:
 
 
 def _makeable(directory: RunDirectory) -> RunDirectory:
-    """The folder, if it exists or can be made; found out before any work is done for it."""
-    nearest = directory.path.absolute()
+    require_makeable(directory.path)
+    return directory
+
+
+def require_makeable(path: Path) -> None:
+    """Raise ConfigError if a folder for runs cannot be made, before any work is done for it."""
+    nearest = path.absolute()
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
     if not nearest.is_dir():
-        raise ConfigError(f"the run cannot be kept in {directory.path}: {nearest} is a file")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise ConfigError(f"the run cannot be kept in {directory.path}: {nearest} is not writable")
-    return directory
+        raise ConfigError(f"the run cannot be kept in {path}: {nearest} is a file")
+    if not accepts_files(nearest):
+        raise ConfigError(f"the run cannot be kept in {path}: {nearest} is not writable")
 
 
 def latest_directory(name: str | None = None) -> RunDirectory:

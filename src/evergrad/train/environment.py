@@ -32,7 +32,7 @@ def environment() -> dict[str, str]:
 
 
 def processor_model() -> str:
-    """The processor's name, as its maker spells it where the system tells."""
+    """The processor's name, as its maker spells it where the system reports it."""
     try:
         text = Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:

@@ -9,7 +9,7 @@ class ExitCode(IntEnum):
     """The exit codes of ``evergrad train``."""
 
     DONE = 0  # all steps, or stopped early because nothing improved any more
-    ERROR = 1  # something unexpected; the message tells what
+    ERROR = 1  # something unexpected; the message says what
     USAGE = 2  # an option, a configuration or data that cannot be used
     NOT_FINITE = 3  # the loss or a gradient is not finite; the last good state is saved
     NOT_SAVED = 4  # the newest state could not be written, an older one is there

@@ -8,6 +8,7 @@ import os
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import evergrad as eg
 from evergrad import memory
@@ -38,6 +39,9 @@ from evergrad.train.state import TrainingState
 from evergrad.train.step import StepResult, TrainingStep, learning_rate
 from evergrad.train.task import Sample, task_class
 
+if TYPE_CHECKING:
+    from evergrad.train.task import Task
+
 
 class Trainer:
     """One start of a run: from the beginning, or from the newest checkpoint of its folder."""
@@ -57,11 +61,13 @@ class Trainer:
         has_run = self.ranks.on_first(directory.holds_run)
         checkpoint = self._checkpoint() if has_run else None
         content = None if checkpoint is None else checkpoint.content
-        self.task = task_class(config.task)(config, content["extras"] if content else None)
+        self.task: Task = task_class(config.task)(config, content["extras"] if content else None)
         self.state: TrainingState = TrainingState(config, self.task, self.ranks)
         if content is not None:
             self.state.restore(content)
-            self.console.say(f"going on after step {self.state.step} of {config.steps}")
+            self.console.say(
+                f"{directory.path}: going on after step {self.state.step} of {config.steps}"
+            )
         self._offset = content["metrics_offset"] if content else 0
         self.meter: Meter = Meter(self.state)
         self.unsaved: OSError | None = None  # why the newest state is not on disk
@@ -88,7 +94,7 @@ class Trainer:
             if self._has_ended():
                 self.console.say(
                     f"nothing is left to do after step {self.state.step}; for more of it: "
-                    f"--resume --steps {2 * self.config.steps}"
+                    f"--resume --steps {2 * max(self.state.step, self.config.steps)}"
                 )
                 return ExitCode.DONE
             interrupts = stack.enter_context(Interrupts())
@@ -247,7 +253,7 @@ class Trainer:
         ))  # fmt: skip
 
     def _evaluate(self) -> bool:
-        """Judge the model on held-out data; tells whether it is the best so far."""
+        """Judge the model on held-out data; returns whether it is the best so far."""
         found = self.ranks.on_first(self._held_out)
         improved = self.state.note_evaluation(found["loss"])
         self.metrics.write({"step": self.state.step, "evaluation": found})
@@ -289,7 +295,7 @@ class Trainer:
         self.metrics.write({"step": self.state.step, "sample": {"image": relative}})
 
     def _save(self, *, best: bool) -> None:
-        """Write a checkpoint. If that fails the older ones stay and training goes on."""
+        """Write a checkpoint. If that fails the older ones stay and training continues."""
         self.state.seconds = self.meter.seconds()
         self.events.flush()
         try:
@@ -302,7 +308,7 @@ class Trainer:
             self.unsaved = error
             older = "older checkpoints are kept" if self.store.paths() else "there is no other yet"
             self.console.warn(
-                f"step {self.state.step} could not be saved ({error}); {older}, training goes on "
+                f"step {self.state.step} could not be saved ({error}); {older}, training continues "
                 "and tries again at the next interval"
             )
         else:

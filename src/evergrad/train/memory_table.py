@@ -18,6 +18,9 @@ from evergrad.train.step import TrainingStep
 
 _STEP_COUNT_BYTES = 4  # AdamW counts the steps of each parameter in a float32
 
+# The note of a row whose bytes another row holds.
+PART = "part of activations, not added"
+
 
 @dataclass
 class Row:
@@ -30,7 +33,7 @@ class Row:
 
 
 class MemoryTable:
-    """Bytes by what they are for, and the peak. Gradients that lie in the arena count once."""
+    """Bytes by what they are for, and the peak. Gradients in the arena count once."""
 
     def __init__(self, state: TrainingState, step: TrainingStep) -> None:
         """Plans without running anything; makes the optimizer's state, which is zeros."""
@@ -44,7 +47,7 @@ class MemoryTable:
         rest = memory.stats()["live"] - _entered() - sums + transient
         self.parameters: Row = Row("parameters", parameters + _bytes(means))
         self.gradients: Row = Row("gradients", sums or trained)
-        self.gradients.note = "" if sums else "part of activations, not added"
+        self.gradients.note = "" if sums else PART
         self.optimizer: Row = Row("optimizer", moments)
         self.rest: Row = Row("data, batch", rest)
         self.activations: Row = Row("activations", arena)
@@ -97,9 +100,13 @@ class MemoryTable:
             for row in self.rows
         ]
 
-    def as_data(self) -> dict[str, dict[str, int | None]]:
-        """The bytes by name, for a file."""
-        return {row.name: {"planned": row.planned, "measured": row.measured} for row in self.rows}
+    def as_data(self) -> dict[str, dict[str, int | str | None]]:
+        """The bytes by name, for a file; with a note where there is one."""
+        return {
+            row.name: {"planned": row.planned, "measured": row.measured}
+            | ({"note": row.note} if row.note else {})
+            for row in self.rows
+        }
 
 
 def largest_process() -> int | None:

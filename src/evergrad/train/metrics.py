@@ -16,7 +16,7 @@ class MetricsLog:
     """Appends lines to a file; while the disk is full they wait in memory."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
-        """Cuts the file to ``offset`` bytes and goes on from there."""
+        """Truncates the file to ``offset`` bytes and appends from there."""
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         self.offset: int = min(offset, os.fstat(self._file).st_size)
         self.missing: int = offset - self.offset  # bytes of former lines that are lost

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
-def package(name: str) -> Any:
+def package(name: str) -> ModuleType:
     """Import a package (or a module of it) that may not be installed."""
     try:
         return import_module(name)

@@ -10,7 +10,7 @@ import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from evergrad import config
 from evergrad.train.packages import package
 from evergrad.train.records import Line, Run
 from evergrad.utils.bounded_read import read_bounded
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Array
 
 _SIZE = (8.0, 4.0)
 _DOTS_PER_INCH = 110
@@ -33,7 +36,7 @@ _LAST_LETTER = 0x24F
 
 def draw_plots(run: Run) -> dict[str, bytes]:
     """The pictures there is something to show on, by name, as PNG."""
-    drawings: dict[str, Callable[[Run], Any]] = {
+    drawings: dict[str, Callable[[Run], object]] = {
         "loss": _loss if run.steps or run.evaluations else _nothing,
         "learning_rate": _learning_rate if run.steps else _nothing,
         "memory": _memory if run.steps else _nothing,
@@ -58,7 +61,7 @@ def _png(figure: Any) -> bytes:
 # -- curves -------------------------------------------------------------------------------------
 
 
-def _loss(run: Run) -> Any:
+def _loss(run: Run) -> object:
     figure, axes = _axes("step", "loss")
     steps, losses = _column(run.steps, "loss")
     if len(steps) > _MANY_POINTS:
@@ -77,14 +80,14 @@ def _loss(run: Run) -> Any:
     return figure
 
 
-def _learning_rate(run: Run) -> Any:
+def _learning_rate(run: Run) -> object:
     figure, axes = _axes("step", "learning rate")
     axes.plot(*_column(run.steps, "lr"), color=_TRAIN)
     axes.set_ylim(bottom=0)
     return figure
 
 
-def _memory(run: Run) -> Any:
+def _memory(run: Run) -> object:
     figure, axes = _axes("step", "MiB")
     for name, colour in (("peak", _HELD_OUT), ("live", _TRAIN)):
         steps, values = _column(run.steps, name)
@@ -94,7 +97,7 @@ def _memory(run: Run) -> Any:
     return figure
 
 
-def _speed(run: Run) -> Any:
+def _speed(run: Run) -> object:
     figure, axes = _axes("step", f"{run.unit} per second")
     axes.plot(*_column(run.steps, "units_per_second"), color=_TRAIN)
     axes.set_ylim(bottom=0)
@@ -110,7 +113,7 @@ def _axes(x: str, y: str) -> tuple[Any, Any]:
     return figure, axes
 
 
-def _column(lines: Sequence[Line], name: str) -> tuple[Any, Any]:
+def _column(lines: Sequence[Line], name: str) -> tuple[Array, Array]:
     """Steps and values of the lines that have a finite one."""
     pairs = [(line["step"], line[name]) for line in lines if _is_number(line.get(name))]
     steps, values = zip(*pairs, strict=True) if pairs else ((), ())
@@ -121,7 +124,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and bool(np.isfinite(value))
 
 
-def _smooth(values: Any) -> Any:
+def _smooth(values: Any) -> Array:
     """A running mean over a twentieth of the curve, with as much of it as there is at the ends."""
     width = max(2, len(values) // 20)
     sums = np.convolve(values, np.ones(width), "same")
@@ -139,7 +142,7 @@ def spread(items: Sequence[Line], count: int) -> list[Line]:
     return [items[place] for place in places]
 
 
-def _samples(run: Run) -> Any:
+def _samples(run: Run) -> object:
     chosen = spread(run.samples, _SHOWN_SAMPLES)
     columns = min(3, len(chosen))
     rows = -(-len(chosen) // columns)
@@ -169,7 +172,7 @@ def _draw_sample(axes: Any, folder: Path, sample: dict[str, object]) -> None:
 
 def sample_picture(folder: Path, sample: dict[str, object]) -> bytes | None:
     """The PNG of a sample; None if it has none, or the file is not there. Only files inside of the
-    folder are read, since a page that somebody publishes would carry them."""
+    folder are read, since a page that is published would carry them."""
     if "image" not in sample:
         return None
     try:

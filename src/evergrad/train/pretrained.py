@@ -47,11 +47,15 @@ def _from_hugging_face(path: Path) -> Pretrained:
     folder = path.parent if path.suffix == ".safetensors" else path
     try:
         model = load_hugging_face(folder)
-    except (ValueError, KeyError) as error:
+    except ValueError as error:
         raise ConfigError(f"{folder} cannot be loaded: {error}") from error
     if not (folder / TOKENIZER).is_file():
         raise ConfigError(f"{folder} has no {TOKENIZER}: text cannot become tokens without it")
-    return Pretrained(model, HuggingFaceTokenizer.from_folder(folder), folder.name)
+    try:
+        tokenizer = HuggingFaceTokenizer.from_folder(folder)
+    except ValueError as error:
+        raise ConfigError(f"{folder} cannot be loaded: {error}") from error
+    return Pretrained(model, tokenizer, folder.name)
 
 
 def extended(model: GPT, vocabulary: int, context: int) -> GPT:

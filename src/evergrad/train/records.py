@@ -1,4 +1,4 @@
-"""A run as its folder tells it: configuration, metrics, samples, memory.
+"""A run as recorded in its folder: configuration, metrics, samples, memory.
 
 Reads what :mod:`.metrics` writes. A run may have been killed while it wrote, so a last line that
 is cut and files that are not there yet are no errors; they are noted in ``problems``.
@@ -32,8 +32,8 @@ class Run:
     steps: list[Line] = field(default_factory=list)
     evaluations: list[Line] = field(default_factory=list)
     samples: list[Line] = field(default_factory=list)
-    memory: dict[str, dict[str, int | None]] = field(default_factory=dict)  # planned, measured
-    about: dict[str, Any] = field(default_factory=dict)  # parameters, start, machine
+    memory: dict[str, dict[str, Any]] = field(default_factory=dict)  # planned, measured
+    about: dict[str, object] = field(default_factory=dict)  # parameters, start, machine
     problems: list[str] = field(default_factory=list)
     trusted: Collection[str] = ()
 
@@ -105,7 +105,7 @@ def _read_metrics(run: Run, path: Path) -> None:
 
 
 def _enter(run: Run, text: bytes) -> bool:
-    """Put a line where it belongs; tells whether it could be read."""
+    """Put a line where it belongs; returns whether it could be parsed."""
     try:
         line = json.loads(text)
     except (ValueError, RecursionError):

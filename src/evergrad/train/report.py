@@ -1,13 +1,13 @@
 """The report of a run: pictures of its curves and one page that needs nothing else.
 
-Works from the folder of the run alone, so a report can be made at any time: while the run goes on,
+Works from the folder of the run alone, so a report can be made at any time: during the run,
 after it was killed, and on another machine.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from evergrad import html
 from evergrad.memory.reports import size
 from evergrad.train.curves import curves
 from evergrad.train.environment import environment
+from evergrad.train.memory_table import PART
 from evergrad.train.plots import draw_plots, sample_picture, spread
 from evergrad.train.records import Line, Run, read_run
 from evergrad.utils.atomic_file import replacing
@@ -79,7 +80,7 @@ def _summary(run: Run) -> str:
     return html.paragraph("; ".join(facts) + ".")
 
 
-def _known(line: Line, key: str, tell: Any) -> list[str]:
+def _known(line: Line, key: str, tell: Callable[[float], str] | Callable[..., str]) -> list[str]:
     value = line.get(key)
     return [tell(value)] if isinstance(value, int | float) and math.isfinite(value) else []
 
@@ -87,7 +88,9 @@ def _known(line: Line, key: str, tell: Any) -> list[str]:
 def _duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
 _BOXES = (("time", "time", _duration), ("last training loss", "loss", "{:.4f}".format))
@@ -131,10 +134,10 @@ def _sample(run: Run, line: Line) -> str:
 
 def _memory(run: Run) -> str:
     rows: Sequence[Sequence[str]] = [
-        (_bytes(found.get("planned")), _bytes(found.get("measured")), name)
+        (_planned(found), _bytes(found.get("measured")), name, str(found.get("note", "")))
         for name, found in run.memory.items()
     ]
-    head = ("planned", "measured", "")
+    head = ("planned", "measured", "for", "")
     return html.section("Memory, planned and measured", html.table(head, rows, 2) if rows else "")
 
 
@@ -151,6 +154,12 @@ def _machine(run: Run) -> str:
 def _configuration(run: Run) -> str:
     text = run.config_text
     return html.section("Configuration", html.preformatted(text) if text else "")
+
+
+def _planned(found: dict[str, Any]) -> str:
+    """Bytes that another row holds already are in brackets: the others add up to the peak."""
+    told = _bytes(found.get("planned"))
+    return f"[{told}]" if found.get("note") == PART else told
 
 
 def _bytes(value: int | None) -> str:

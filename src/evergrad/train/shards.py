@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def link_folder(source: Path, target: Path) -> None:
 # -- what is in a shard -------------------------------------------------------------------------
 
 
-def shard_of(content: dict[str, Any], rank: int, size: int) -> dict[str, Any]:
+def shard_of(content: Mapping[str, object], rank: int, size: int) -> dict[str, object]:
     """A rank's part: the tensors that fall to it, and for the first the structure."""
     found: dict[tuple[Any, ...], Tensor] = {}
     structure = _without_tensors(content, (), found)
@@ -93,17 +94,17 @@ def shard_of(content: dict[str, Any], rank: int, size: int) -> dict[str, Any]:
     }
 
 
-def _owners(sizes: dict[tuple[object, ...], int], ranks: int) -> dict[tuple[Any, ...], int]:
+def _owners(sizes: dict[tuple[object, ...], int], ranks: int) -> dict[tuple[object, ...], int]:
     """Each tensor for the rank that has least so far, the largest first."""
     held = [0] * ranks
-    owner: dict[tuple[Any, ...], int] = {}
+    owner: dict[tuple[object, ...], int] = {}
     for path, nbytes in sorted(sizes.items(), key=lambda item: -item[1]):
         owner[path] = held.index(min(held))
         held[owner[path]] += nbytes
     return owner
 
 
-def _without_tensors(value: Any, path: tuple[Any, ...], found: dict[Any, Tensor]) -> Any:
+def _without_tensors(value: object, path: tuple[object, ...], found: dict[Any, Tensor]) -> object:
     if isinstance(value, Tensor):
         found[path] = value
         return _ELSEWHERE
@@ -112,7 +113,7 @@ def _without_tensors(value: Any, path: tuple[Any, ...], found: dict[Any, Tensor]
     return value
 
 
-def read_shards(path: Path) -> dict[str, Any]:
+def read_shards(path: Path) -> dict[str, object]:
     """The content of a checkpoint that ranks wrote together."""
     first = load(path / _FIRST)
     shards = [first, *(load(path / f"shard-{rank}.pt") for rank in range(1, first["of"]))]

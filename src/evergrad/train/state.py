@@ -19,6 +19,7 @@ from evergrad.train.step import TrainingStep, make_optimizer
 from evergrad.train.task import Task
 
 if TYPE_CHECKING:
+    from evergrad.core.tensor import Tensor
     from evergrad.optim.adam import AdamW
 
 # Streams beside the one that training draws from, told from it by their seed.
@@ -81,7 +82,7 @@ class TrainingState:
         return self.averaged
 
     def note_evaluation(self, loss: float) -> bool:
-        """Enter a held-out loss; tells whether it is the best so far."""
+        """Enter a held-out loss; returns whether it is the best so far."""
         if loss < self.best:
             self.best, self.stale = loss, 0
             return True
@@ -90,7 +91,7 @@ class TrainingState:
 
     # -- checkpoints --------------------------------------------------------------------------
 
-    def capture(self) -> dict[str, Any]:
+    def capture(self) -> dict[str, object]:
         """The state as plain values and tensors, which are not copied."""
         return {
             "step": self.step,
@@ -116,7 +117,7 @@ class TrainingState:
             self.averaged.load_state_dict(content["average"])
         self._restore_random(content["random"])
 
-    def _random_states(self) -> Any:
+    def _random_states(self) -> Tensor:
         """The state of the stream; with several ranks, of each of them."""
         states = self.ranks.gathered(self.generator.get_state().tolist())
         return self.generator.get_state() if len(states) == 1 else eg.tensor(states, dtype=eg.uint8)

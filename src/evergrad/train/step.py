@@ -198,10 +198,10 @@ def _means(model: nn.Module, averaged: nn.Module | None) -> list[tuple[Tensor, T
     return list(zip(averaged.parameters(), model.parameters(), strict=True))
 
 
-def _identity(function: Callable[..., object]) -> Any:
+def _identity(function: Callable[..., object]) -> Callable[..., object]:
     return function
 
 
-def _compiler(config: RunConfig, check_finite: bool) -> Callable[[Callable[..., Any]], Any]:
+def _compiler(config: RunConfig, check_finite: bool) -> Callable[[Callable[..., object]], object]:
     compiled = eg.compile(check_finite=check_finite, memory_limit=config.memory_limit)
     return compiled  # type: ignore[no-any-return]

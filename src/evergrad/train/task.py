@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from evergrad import nn
 from evergrad.core.tensor import Tensor
 from evergrad.train.values import ConfigError, nearest
 
 if TYPE_CHECKING:
+    from evergrad.core.types import Array
     from evergrad.train.config import RunConfig
 
 # Where tasks live; code and the command line may name any other "module:Class" in their place, a
@@ -50,7 +49,7 @@ class Sample:
     """
 
     text: str | None = None
-    image: np.ndarray[Any, np.dtype[np.uint8]] | None = None
+    image: Array | None = None
 
 
 class Task(ABC):
@@ -111,7 +110,7 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """``loss`` and whatever else tells of quality, on held-out batches that stay the same.
+        """``loss`` and other measures of quality, on held-out batches that stay the same.
 
         The trainer has put the model into evaluation mode and switched gradients off.
         """

@@ -59,14 +59,14 @@ def convert(value: object, hint: Any, key: str) -> Any:
     return converter(value, key)
 
 
-def _convert_optional(value: object, hint: object, key: str) -> Any:
+def _convert_optional(value: object, hint: object, key: str) -> object:
     if value is None or (isinstance(value, str) and value.lower() in ("", "none")):
         return None
     (inner,) = (part for part in get_args(hint) if part is not type(None))
     return convert(value, inner, key)
 
 
-def _convert_choice(value: object, choices: tuple[object, ...], key: str) -> Any:
+def _convert_choice(value: object, choices: tuple[object, ...], key: str) -> object:
     for choice in choices:
         if value == choice or value == str(choice):
             return choice
@@ -74,7 +74,7 @@ def _convert_choice(value: object, choices: tuple[object, ...], key: str) -> Any
     raise ConfigError(f"{key} cannot be {value!r}{nearest(str(value), known)}")
 
 
-def _convert_tuple(value: Any, parts: tuple[object, ...], key: str) -> Any:
+def _convert_tuple(value: Any, parts: tuple[object, ...], key: str) -> object:
     items = value.strip("()[]").split(",") if isinstance(value, str) else list(value)
     hints = [parts[0]] * len(items) if len(parts) == 2 and parts[1] is Ellipsis else list(parts)
     if len(items) != len(hints):

@@ -8,11 +8,12 @@ Each has ``get_params``, which draws, beside ``forward``, which applies what was
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from evergrad.core.tensor import Tensor
+from evergrad.datasets.image import ImageT
 from evergrad.nn import Module
 from evergrad.transforms import functional as F
+from evergrad.transforms.conversion import Fill
 from evergrad.transforms.draws import ATTEMPTS, below, happens, sides, uniform
 from evergrad.transforms.functional import InterpolationMode
 from evergrad.transforms.geometry import pair_of
@@ -37,7 +38,7 @@ class RandomHorizontalFlip(WithProbability):
     tensor([[[2, 1]]])
     """
 
-    def forward(self, img: Any) -> Any:
+    def forward(self, img: ImageT) -> ImageT:
         return F.hflip(img) if happens(self.p) else img
 
 
@@ -49,7 +50,7 @@ class RandomVerticalFlip(WithProbability):
              [1]]])
     """
 
-    def forward(self, img: Any) -> Any:
+    def forward(self, img: ImageT) -> ImageT:
         return F.vflip(img) if happens(self.p) else img
 
 
@@ -66,7 +67,7 @@ class RandomCrop(Module):
         size: int | Sequence[int],
         padding: int | Sequence[int] | None = None,
         pad_if_needed: bool = False,
-        fill: object = 0,
+        fill: Fill = 0,
         padding_mode: str = "constant",
     ) -> None:
         super().__init__()
@@ -86,7 +87,7 @@ class RandomCrop(Module):
         top = below(rows - height + 1)
         return top, below(columns - width + 1), height, width
 
-    def forward(self, img: Any) -> Any:
+    def forward(self, img: ImageT) -> ImageT:
         if self.padding is not None:
             img = self._padded(img, self.padding)
         if self.pad_if_needed:
@@ -98,7 +99,7 @@ class RandomCrop(Module):
                 img = self._padded(img, [0, self.size[0] - rows])
         return F.crop(img, *self.get_params(img, self.size))
 
-    def _padded(self, img: object, padding: int | Sequence[int]) -> Any:
+    def _padded(self, img: ImageT, padding: int | Sequence[int]) -> ImageT:
         return F.pad(img, padding, self.fill, self.padding_mode)
 
     def __repr__(self) -> str:
@@ -164,7 +165,7 @@ class RandomResizedCrop(Module):
             width = round(rows * max(ratio))
         return (rows - height) // 2, (columns - width) // 2, height, width
 
-    def forward(self, img: Any) -> Any:
+    def forward(self, img: ImageT) -> ImageT:
         part = self.get_params(img, self.scale, self.ratio)
         return F.resized_crop(img, *part, self.size, self.interpolation, self.antialias)
 
@@ -191,7 +192,7 @@ def angle_range(value: object, name: str, sizes: tuple[int, ...] = (2,)) -> list
     return [float(v) for v in value]
 
 
-def _fill_for(img: object, fill: Any) -> Any:
+def _fill_for(img: object, fill: Fill) -> Fill:
     """One number for each channel of a tensor."""
     if isinstance(img, Tensor):
         channels, _, _ = F.get_dimensions(img)
@@ -213,7 +214,7 @@ class RandomRotation(Module):
         interpolation: object = InterpolationMode.NEAREST,
         expand: bool = False,
         center: Sequence[float] | None = None,
-        fill: object = 0,
+        fill: Fill = 0,
     ) -> None:
         super().__init__()
         self.degrees: list[float] = angle_range(degrees, "degrees")
@@ -227,7 +228,7 @@ class RandomRotation(Module):
         """The angle."""
         return uniform(degrees[0], degrees[1])
 
-    def forward(self, img: Any) -> Any:
+    def forward(self, img: ImageT) -> ImageT:
         fill = _fill_for(img, self.fill)
         angle = self.get_params(self.degrees)
         return F.rotate(img, angle, self.interpolation, self.expand, self.center, fill)
@@ -256,7 +257,7 @@ class RandomAffine(Module):
         scale: Sequence[float] | None = None,
         shear: float | Sequence[float] | None = None,
         interpolation: object = InterpolationMode.NEAREST,
-        fill: object = 0,
+        fill: Fill = 0,
         center: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
@@ -295,7 +296,7 @@ class RandomAffine(Module):
             shear_y = uniform(shears[2], shears[3]) if len(shears) == 4 else 0.0
         return angle, moves, scale, (shear_x, shear_y)
 
-    def forward(self, img: Any) -> Any:
+    def forward(self, img: ImageT) -> ImageT:
         drawn = self.get_params(
             self.degrees, self.translate, self.scale, self.shear, F.get_image_size(img)
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import evergrad as eg
 from evergrad.core.tensor import Tensor
-from evergrad.datasets.image import is_image, like, luma, pixels_of
+from evergrad.datasets.image import ImageT, is_image, like, luma, pixels_of
 from evergrad.transforms.conversion import (
     as_floats,
     convert_image_dtype,
@@ -45,7 +45,7 @@ def normalize(
     return result.sub_(means).div_(deviations)
 
 
-def _numbers(values: Any) -> tuple[float, ...]:
+def _numbers(values: Tensor | float | Iterable[float]) -> tuple[float, ...]:
     listed = values.tolist() if isinstance(values, Tensor) else values
     return tuple(float(v) for v in (listed if isinstance(listed, Iterable) else (listed,)))
 
@@ -56,29 +56,34 @@ def _by_channel(values: tuple[float, ...], dtype: eg.dtype) -> Tensor:
     return eg.tensor(values, dtype=dtype).reshape(-1, 1, 1)
 
 
-def rgb_to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
+def rgb_to_grayscale(img: ImageT, num_output_channels: int = 1) -> ImageT:
     """The brightness of colours, once or three times; a tensor with one channel keeps it."""
     if num_output_channels not in (1, 3):
         raise ValueError("num_output_channels should be either 1 or 3")
     if is_image(img):
         return _grey_image(img, num_output_channels)
+    grey: ImageT = _grey_tensor(img, num_output_channels)
+    return grey
+
+
+def _grey_tensor(img: Any, channels: int) -> Any:
     if get_dimensions(img)[0] not in (1, 3) or img.ndim < 3:
         raise TypeError(
             f"Input image tensor permitted channel values are 1 or 3, but found {img.shape}"
         )
     if img.shape[-3] == 1:
         return img.clone()
-    return _brightness(img).expand(*img.shape[:-3], num_output_channels, *img.shape[-2:])
+    return _brightness(img).expand(*img.shape[:-3], channels, *img.shape[-2:])
 
 
-def to_grayscale(img: object, num_output_channels: int = 1) -> Any:
+def to_grayscale(img: ImageT, num_output_channels: int = 1) -> ImageT:
     """The grey version of an image (not of a tensor: see ``rgb_to_grayscale``)."""
     if not is_image(img):
         raise TypeError("Input should be PIL Image")
     return rgb_to_grayscale(img, num_output_channels)
 
 
-def _grey_image(img: object, channels: int) -> Any:
+def _grey_image(img: ImageT, channels: int) -> ImageT:
     pixels = pixels_of(img)
     if pixels.ndim == 3:
         pixels = luma(pixels[:, :, :3]) if pixels.shape[2] > 2 else pixels[:, :, 0].copy()

@@ -6,33 +6,43 @@ An image is one of Pillow or of :mod:`evergrad.datasets.image`; as a tensor it i
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias
 
 import numpy as np
 
 import evergrad as eg
 from evergrad.core.tensor import Tensor, from_array
-from evergrad.datasets.image import MODES, from_pixels, is_image, like, pixels_of
+from evergrad.core.types import Array
+from evergrad.datasets.image import MODES, ImageT, from_pixels, is_image, like, pixels_of
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+# What fills the edges: a number, or one for each channel.
+Fill: TypeAlias = "float | Sequence[float]"
+
+
+class ImageFunction(Protocol[P]):
+    """A function of one image and further arguments, with a result of the same kind."""
+
+    def __call__(self, img: ImageT, *args: P.args, **kwargs: P.kwargs) -> ImageT: ...
+
 
 # Half a step less than one, so that 1.0 gives the largest integer and equal parts give all others.
 _STEP = 1.0 - 1e-3
 
 
-def takes_images(function: F) -> F:
+def takes_images(function: Callable[Concatenate[Tensor, P], Tensor]) -> ImageFunction[P]:
     """Let a function of tensors take images too: an image goes in, one of its kind comes out."""
 
     @functools.wraps(function)
-    def of_image_or_tensor(img: object, *args: object, **kwargs: object) -> Any:
+    def of_image_or_tensor(img: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
         if is_image(img):
             result = function(pil_to_tensor(img), *args, **kwargs)
             return like(img)(_of_a_mode(pixels_from(result)))
         check_tensor_image(img)
         return function(img, *args, **kwargs)
 
-    return of_image_or_tensor  # type: ignore[return-value]
+    return of_image_or_tensor
 
 
 def check_tensor_image(img: object) -> None:
@@ -43,13 +53,13 @@ def check_tensor_image(img: object) -> None:
         raise TypeError(f"a Tensor image has 2 or more dimensions, not shape {tuple(img.shape)}")
 
 
-def pixels_from(tensor: Tensor) -> np.ndarray[Any, Any]:
+def pixels_from(tensor: Tensor) -> Array:
     """The (H, W) or (H, W, C) array of a tensor (C, H, W)."""
     pixels = tensor.detach().array()
     return np.ascontiguousarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
 
 
-def _tensor_from(pixels: np.ndarray[Any, Any]) -> Tensor:
+def _tensor_from(pixels: Array) -> Tensor:
     """The tensor (C, H, W) of an array, with memory of its own."""
     layered = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     if layered.dtype == np.uint16:  # which tensors do not have
@@ -102,7 +112,7 @@ def _check_channels(channels: int) -> None:
         raise ValueError(f"pic should not have > 4 channels. Got {channels} channels.")
 
 
-def _of_a_mode(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _of_a_mode(pixels: Array) -> Array:
     """Pixels of an element type that images have."""
     if pixels.dtype == np.int16:
         return pixels.astype(np.uint16)
@@ -112,7 +122,7 @@ def _of_a_mode(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return pixels
 
 
-def _check_mode(pixels: np.ndarray[Any, Any], mode: str | None) -> None:
+def _check_mode(pixels: Array, mode: str | None) -> None:
     """Refuse a mode that is not the one these pixels have."""
     found = MODES[(pixels.dtype.name, 1 if pixels.ndim == 2 else pixels.shape[2])]
     if mode not in (None, found):
@@ -167,7 +177,7 @@ def get_image_num_channels(img: object) -> int:
 
 
 def max_value(dtype: eg.dtype) -> float:
-    """What stands for full brightness."""
+    """The value of full brightness."""
     return 1.0 if dtype.is_floating_point else float(eg.iinfo(dtype).max)
 
 

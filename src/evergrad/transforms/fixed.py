@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import evergrad as eg
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import Array
+from evergrad.datasets.image import ImageT
 from evergrad.nn import Module
 from evergrad.transforms import functional as F
 from evergrad.transforms.functional import InterpolationMode
 from evergrad.transforms.geometry import check_padding_mode, four_edges, pair_of
 from evergrad.transforms.sampling import interpolation_mode
+
+if TYPE_CHECKING:
+    from evergrad.datasets.image import Image
+
 
 Transform = Callable[[Any], Any]
 
@@ -29,7 +35,7 @@ class Compose:
     def __init__(self, transforms: Sequence[Transform]) -> None:
         self.transforms = transforms
 
-    def __call__(self, img: Any) -> Any:
+    def __call__(self, img: object) -> Any:
         for transform in self.transforms:
             img = transform(img)
         return img
@@ -59,7 +65,7 @@ class RandomOrder(_RandomTransforms):
     tensor([4.])
     """
 
-    def __call__(self, img: Any) -> Any:
+    def __call__(self, img: object) -> Any:
         order = list(range(len(self.transforms)))
         random.shuffle(order)
         for index in order:
@@ -81,8 +87,9 @@ class RandomChoice(_RandomTransforms):
             raise TypeError("Argument p should be a sequence")
         self.p = p
 
-    def __call__(self, *args: Any) -> Any:
-        return random.choices(self.transforms, weights=self.p)[0](*args)
+    def __call__(self, *args: object) -> Any:
+        result: Image | Tensor = random.choices(self.transforms, weights=self.p)[0](*args)
+        return result
 
     def __repr__(self) -> str:
         return f"{super().__repr__()}(p={self.p})"
@@ -95,12 +102,12 @@ class RandomApply(Module):
     tensor([2.])
     """
 
-    def __init__(self, transforms: Any, p: float = 0.5) -> None:
+    def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
         super().__init__()
         self.transforms = transforms
         self.p = p
 
-    def forward(self, img: Any) -> Any:
+    def forward(self, img: ImageT) -> ImageT:
         if self.p < eg.rand(1).item():
             return img
         for transform in self.transforms:
@@ -123,7 +130,7 @@ class Lambda:
             raise TypeError(f"Argument lambd should be callable, got {type(lambd).__name__!r}")
         self.lambd = lambd
 
-    def __call__(self, img: Any) -> Any:
+    def __call__(self, img: object) -> Any:
         return self.lambd(img)
 
     def __repr__(self) -> str:
@@ -137,7 +144,7 @@ class ToTensor:
     tensor([[[0., 1.]]])
     """
 
-    def __call__(self, pic: Any) -> Tensor:
+    def __call__(self, pic: Array) -> Tensor:
         return F.to_tensor(pic)
 
     def __repr__(self) -> str:
@@ -152,7 +159,7 @@ class PILToTensor:
     tensor([[[  0, 255]]], dtype=evergrad.uint8)
     """
 
-    def __call__(self, pic: Any) -> Tensor:
+    def __call__(self, pic: object) -> Tensor:
         return F.pil_to_tensor(pic)
 
     def __repr__(self) -> str:
@@ -169,7 +176,7 @@ class ToPILImage:
     def __init__(self, mode: str | None = None) -> None:
         self.mode = mode
 
-    def __call__(self, pic: Any) -> Any:
+    def __call__(self, pic: object) -> Any:
         return F.to_pil_image(pic, self.mode)
 
     def __repr__(self) -> str:
@@ -188,7 +195,7 @@ class ConvertImageDtype(Module):
         super().__init__()
         self.dtype = dtype
 
-    def forward(self, image: Any) -> Tensor:
+    def forward(self, image: Tensor) -> Tensor:
         return F.convert_image_dtype(image, self.dtype)
 
 
@@ -205,7 +212,7 @@ class Normalize(Module):
         self.std = std
         self.inplace = inplace
 
-    def forward(self, tensor: Any) -> Tensor:
+    def forward(self, tensor: Tensor) -> Tensor:
         return F.normalize(tensor, self.mean, self.std, self.inplace)
 
     def __repr__(self) -> str:
@@ -223,7 +230,7 @@ class Resize(Module):
     def __init__(
         self,
         size: int | Sequence[int] | None,
-        interpolation: Any = InterpolationMode.BILINEAR,
+        interpolation: object = InterpolationMode.BILINEAR,
         max_size: int | None = None,
         antialias: bool | None = True,
     ) -> None:
@@ -237,7 +244,7 @@ class Resize(Module):
         self.max_size = max_size
         self.antialias = antialias
 
-    def forward(self, img: Any) -> Any:
+    def forward(self, img: ImageT) -> ImageT:
         return F.resize(img, self.size, self.interpolation, self.max_size, self.antialias)
 
     def __repr__(self) -> str:
@@ -266,7 +273,7 @@ class CenterCrop(_OfSize):
     evergrad.Size([3, 2, 2])
     """
 
-    def forward(self, img: Any) -> Any:
+    def forward(self, img: ImageT) -> ImageT:
         return F.center_crop(img, self.size)
 
 
@@ -278,7 +285,7 @@ class FiveCrop(_OfSize):
     evergrad.Size([3, 2, 2])
     """
 
-    def forward(self, img: Any) -> tuple[Any, ...]:
+    def forward(self, img: ImageT) -> tuple[ImageT, ...]:
         return F.five_crop(img, self.size)
 
 
@@ -294,7 +301,7 @@ class TenCrop(_OfSize):
         super().__init__(size)
         self.vertical_flip = vertical_flip
 
-    def forward(self, img: Any) -> tuple[Any, ...]:
+    def forward(self, img: ImageT) -> tuple[ImageT, ...]:
         return F.ten_crop(img, self.size, self.vertical_flip)
 
     def __repr__(self) -> str:
@@ -310,7 +317,7 @@ class Pad(Module):
     """
 
     def __init__(
-        self, padding: int | Sequence[int], fill: Any = 0, padding_mode: str = "constant"
+        self, padding: int | Sequence[int], fill: object = 0, padding_mode: str = "constant"
     ) -> None:
         super().__init__()
         four_edges(padding)
@@ -321,7 +328,7 @@ class Pad(Module):
         self.fill: float | Sequence[float] = fill
         self.padding_mode = padding_mode
 
-    def forward(self, img: Any) -> Any:
+    def forward(self, img: ImageT) -> ImageT:
         return F.pad(img, self.padding, self.fill, self.padding_mode)
 
     def __repr__(self) -> str:
@@ -343,7 +350,7 @@ class Grayscale(Module):
         super().__init__()
         self.num_output_channels = num_output_channels
 
-    def forward(self, img: Any) -> Any:
+    def forward(self, img: ImageT) -> ImageT:
         return F.rgb_to_grayscale(img, self.num_output_channels)
 
     def __repr__(self) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 import evergrad as eg
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.datasets.image import ImageT
 from evergrad.nn import functional as F
-from evergrad.transforms.conversion import check_tensor_image, get_dimensions, takes_images
+from evergrad.transforms.conversion import Fill, check_tensor_image, get_dimensions, takes_images
 from evergrad.transforms.sampling import InterpolationMode, resize
 
 PADDING_MODES = ("constant", "edge", "reflect", "symmetric")
@@ -41,7 +41,7 @@ def crop(img: Tensor, top: int, left: int, height: int, width: int) -> Tensor:
     return F.pad(inside, across + down)
 
 
-def center_crop(img: Any, output_size: int | Sequence[int]) -> Any:
+def center_crop(img: ImageT, output_size: int | Sequence[int]) -> ImageT:
     """The middle of the image, (height, width); zeros around an image that is smaller."""
     height, width = pair_of(output_size)
     _, rows, columns = get_dimensions(img)
@@ -61,7 +61,7 @@ def pair_of(size: int | Sequence[int]) -> tuple[int, int]:
     return int(size[0]), int(size[-1])
 
 
-def five_crop(img: Any, size: int | Sequence[int]) -> tuple[Any, ...]:
+def five_crop(img: ImageT, size: int | Sequence[int]) -> tuple[ImageT, ...]:
     """The four corners and the middle: top left, top right, bottom left, bottom right, middle."""
     height, width = pair_of(size)
     _, rows, columns = get_dimensions(img)
@@ -74,22 +74,24 @@ def five_crop(img: Any, size: int | Sequence[int]) -> tuple[Any, ...]:
     return (*corners, center_crop(img, (height, width)))
 
 
-def ten_crop(img: Any, size: int | Sequence[int], vertical_flip: bool = False) -> tuple[Any, ...]:
+def ten_crop(
+    img: ImageT, size: int | Sequence[int], vertical_flip: bool = False
+) -> tuple[ImageT, ...]:
     """The five crops of the image, then those of its mirror image."""
     mirrored = vflip(img) if vertical_flip else hflip(img)
     return five_crop(img, size) + five_crop(mirrored, size)
 
 
 def resized_crop(
-    img: Any,
+    img: ImageT,
     top: int,
     left: int,
     height: int,
     width: int,
     size: Sequence[int],
-    interpolation: Any = InterpolationMode.BILINEAR,
+    interpolation: object = InterpolationMode.BILINEAR,
     antialias: bool | None = True,
-) -> Any:
+) -> ImageT:
     """A part of the image, resized to (height, width)."""
     return resize(crop(img, top, left, height, width), size, interpolation, antialias=antialias)
 
@@ -98,8 +100,8 @@ def resized_crop(
 
 
 def pad(
-    img: Any, padding: int | Sequence[int], fill: Any = 0, padding_mode: str = "constant"
-) -> Any:
+    img: ImageT, padding: int | Sequence[int], fill: Fill = 0, padding_mode: str = "constant"
+) -> ImageT:
     """The image with edges: all alike, (left and right, top and bottom), or (l, t, r, b).
 
     ``constant`` fills with a number (or one per channel), ``edge`` repeats the outermost pixels,
@@ -133,7 +135,7 @@ def four_edges(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
 
 
 @takes_images
-def _framed(img: Tensor, edges: list[int], fill: Any) -> Tensor:
+def _framed(img: Tensor, edges: list[int], fill: Fill) -> Tensor:
     if isinstance(fill, int | float):
         return F.pad(img, edges, value=fill)
     colours = list(fill)
@@ -149,7 +151,7 @@ def _framed(img: Tensor, edges: list[int], fill: Any) -> Tensor:
 
 
 @takes_images
-def _continued(img: Tensor, edges: tuple[int, int, int, int], mode: object) -> Tensor:
+def _continued(img: Tensor, edges: tuple[int, int, int, int], mode: str) -> Tensor:
     """Edges made of the image itself: the rows and columns they repeat are looked up."""
     left, top, right, bottom = edges
     rows, columns = img.shape[-2:]
@@ -158,12 +160,12 @@ def _continued(img: Tensor, edges: tuple[int, int, int, int], mode: object) -> T
     return img.index_select(-2, down).index_select(-1, across)
 
 
-def _continued_places(size: int, before: int, after: int, mode: Any) -> Tensor:
+def _continued_places(size: int, before: int, after: int, mode: str) -> Tensor:
     places = np.arange(size)[max(-before, 0) : size - max(-after, 0)]  # negative edges cut off
-    return from_array(np.pad(places, (max(before, 0), max(after, 0)), mode))
+    return from_array(np.pad(places, (max(before, 0), max(after, 0)), mode))  # type: ignore[call-overload]
 
 
-def erase(img: Any, i: int, j: int, h: int, w: int, v: Tensor, inplace: bool = False) -> Tensor:
+def erase(img: Tensor, i: int, j: int, h: int, w: int, v: Tensor, inplace: bool = False) -> Tensor:
     """The tensor image with a part replaced by ``v``."""
     check_tensor_image(img)
     result: Tensor = img if inplace else img.clone()

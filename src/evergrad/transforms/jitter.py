@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import evergrad as eg
 from evergrad.core.tensor import Tensor
+from evergrad.datasets.image import ImageT
 from evergrad.nn import Module
 from evergrad.transforms import functional as F
 from evergrad.transforms.chance import WithProbability
@@ -26,7 +26,7 @@ class RandomGrayscale(WithProbability):
     def __init__(self, p: float = 0.1) -> None:
         super().__init__(p)
 
-    def forward(self, img: Any) -> Any:
+    def forward(self, img: ImageT) -> ImageT:
         channels, _, _ = F.get_dimensions(img)
         return F.rgb_to_grayscale(img, channels) if happens(self.p) else img
 
@@ -67,7 +67,7 @@ class ColorJitter(Module):
         )
         return order, first, second, third, fourth
 
-    def forward(self, img: Any) -> Any:
+    def forward(self, img: ImageT) -> ImageT:
         order, *factors = self.get_params(self.brightness, self.contrast, self.saturation, self.hue)
         adjust = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_hue)
         for index in order.tolist():
@@ -128,7 +128,7 @@ class GaussianBlur(Module):
         """The standard deviation."""
         return uniform(sigma_min, sigma_max)
 
-    def forward(self, img: Any) -> Any:
+    def forward(self, img: ImageT) -> ImageT:
         sigma = self.get_params(self.sigma[0], self.sigma[1])
         return F.gaussian_blur(img, self.kernel_size, [sigma, sigma])
 
@@ -189,7 +189,7 @@ class RandomErasing(Module):
             return top, below(columns - width + 1), height, width, contents
         return 0, 0, rows, columns, img
 
-    def forward(self, img: Any) -> Any:
+    def forward(self, img: Tensor) -> Tensor:
         if not happens(self.p):
             return img
         channels, _, _ = F.get_dimensions(img)

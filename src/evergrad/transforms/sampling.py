@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 import evergrad as eg
 from evergrad.core.tensor import Tensor, from_array
-from evergrad.datasets.image import is_image
+from evergrad.core.types import Array
+from evergrad.datasets.image import ImageT, is_image
 from evergrad.nn import functional as F
 from evergrad.transforms.conversion import (
+    Fill,
     as_floats,
     get_dimensions,
     rounded_to,
     takes_images,
 )
-
-Array = np.ndarray[Any, Any]
 
 
 class InterpolationMode(Enum):
@@ -61,12 +60,12 @@ def interpolation_mode(value: object) -> InterpolationMode:
 
 
 def resize(
-    img: Any,
+    img: ImageT,
     size: int | Sequence[int] | None,
     interpolation: object = InterpolationMode.BILINEAR,
     max_size: int | None = None,
     antialias: bool | None = True,
-) -> Any:
+) -> ImageT:
     """An image of another size: (height, width), or one number for the shorter edge.
 
     ``antialias`` blurs what shrinks. Images are resized as Pillow does it: always antialiased, and
@@ -130,11 +129,11 @@ def _resized(img: Tensor, target: tuple[int, int], mode: str, antialias: bool) -
     return rounded_to(resized, img.dtype)
 
 
-def _as_batch(img: Tensor, function: Any) -> Tensor:
+def _as_batch(img: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     """Apply a function of (N, C, H, W) to an image with any leading dimensions."""
     batch = img.reshape(-1, 1, *img.shape[-2:])
     result = function(batch)
-    return result.reshape(*img.shape[:-2], *result.shape[-2:])  # type: ignore[no-any-return]
+    return result.reshape(*img.shape[:-2], *result.shape[-2:])
 
 
 @lru_cache(maxsize=64)
@@ -169,13 +168,13 @@ def _cubic(x: Array, a: float = -0.5) -> Array:
 
 
 def rotate(
-    img: Any,
+    img: ImageT,
     angle: float,
     interpolation: object = InterpolationMode.NEAREST,
     expand: bool = False,
     center: Sequence[float] | None = None,
-    fill: Any = None,
-) -> Any:
+    fill: Fill | None = None,
+) -> ImageT:
     """The image turned by an angle in degrees, against the clock.
 
     ``expand`` makes the result large enough for all of it; ``center`` is (x, y) from the top left.
@@ -186,15 +185,15 @@ def rotate(
 
 
 def affine(
-    img: Any,
+    img: ImageT,
     angle: float,
     translate: Sequence[float],
     scale: float,
     shear: float | Sequence[float],
     interpolation: object = InterpolationMode.NEAREST,
-    fill: Any = None,
+    fill: Fill | None = None,
     center: Sequence[float] | None = None,
-) -> Any:
+) -> ImageT:
     """The image turned with the clock, scaled, sheared (degrees along x and y) and moved."""
     if scale <= 0.0:
         raise ValueError("Argument scale should be positive")
@@ -233,7 +232,7 @@ def _inverse_matrix(
 
 @takes_images
 def _warped(
-    img: Tensor, matrix: Array, mode: str, fill: object, expand: bool, soft_edges: bool
+    img: Tensor, matrix: Array, mode: str, fill: Fill | None, expand: bool, soft_edges: bool
 ) -> Tensor:
     """The image seen through a matrix; Pillow's images end sharply, tensors fade into ``fill``."""
     if mode not in ("nearest", "bilinear"):
@@ -250,7 +249,7 @@ def _warped(
 
 
 def _sampling_grid(matrix: Array, size: tuple[int, int], target: tuple[int, int]) -> Tensor:
-    """Where each pixel of the result lies in the image, both from -1 to 1: (1, H, W, 2)."""
+    """The image coordinates of each pixel of the result, both from -1 to 1: (1, H, W, 2)."""
     height, width = target
     x = eg.linspace(-width * 0.5 + 0.5, width * 0.5 - 0.5, width)
     y = eg.linspace(-height * 0.5 + 0.5, height * 0.5 - 0.5, height)
@@ -271,7 +270,7 @@ def _expanded_size(matrix: Array, height: int, width: int) -> tuple[int, int]:
     return down, across
 
 
-def _fill_values(fill: Any, channels: int) -> Tensor | None:
+def _fill_values(fill: Fill | None, channels: int) -> Tensor | None:
     """One number for each channel, (C, 1, 1), or ``None`` for zeros."""
     if fill is None:
         return None
@@ -309,8 +308,8 @@ def _cut(batch: Tensor, grid: Tensor, mode: str, fill: Tensor | None) -> Tensor:
 
 
 def gaussian_blur(
-    img: Any, kernel_size: int | Sequence[int], sigma: float | Sequence[float] | None = None
-) -> Any:
+    img: ImageT, kernel_size: int | Sequence[int], sigma: float | Sequence[float] | None = None
+) -> ImageT:
     """The image under a Gaussian of odd extent (x, y) and standard deviations (x, y)."""
     across, down = _pair(kernel_size, "kernel_size")
     if any(size % 2 == 0 or size < 0 for size in (across, down)):
@@ -322,7 +321,7 @@ def gaussian_blur(
     return _blurred(img, _gaussian(int(across), sigmas[0]), _gaussian(int(down), sigmas[1]))
 
 
-def _pair(value: Any, name: str) -> tuple[Any, Any]:
+def _pair(value: float | Sequence[float], name: str) -> tuple[float, float]:
     values = (value,) if isinstance(value, int | float) else tuple(value)
     if len(values) not in (1, 2):
         raise ValueError(f"If {name} is a sequence its length should be 2. Got {len(values)}")

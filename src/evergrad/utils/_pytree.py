@@ -32,7 +32,7 @@ def tree_is_leaf(tree: PyTree, is_leaf: IsLeaf | None = None) -> bool:
 
 
 def tree_map_(
-    func: Callable[..., Any], tree: PyTree, *rests: PyTree, is_leaf: IsLeaf | None = None
+    func: Callable[..., object], tree: PyTree, *rests: PyTree, is_leaf: IsLeaf | None = None
 ) -> PyTree:
     """Call ``func`` on each leaf for what it does to it; gives the tree itself."""
     tree_map(func, tree, *rests, is_leaf=is_leaf)
@@ -40,7 +40,7 @@ def tree_map_(
 
 
 def tree_map_only_(
-    type_or_types_or_pred: Any, func: Callable[[Any], Any], tree: PyTree,
+    type_or_types_or_pred: object, func: Callable[[Any], object], tree: PyTree,
     is_leaf: IsLeaf | None = None,
 ) -> PyTree:  # fmt: skip
     """Call ``func`` on the leaves of one type; gives the tree itself."""
@@ -107,7 +107,7 @@ class GetAttrKey(NamedTuple):
     def __str__(self) -> str:
         return f".{self.name}"
 
-    def get(self, obj: Any) -> Any:
+    def get(self, obj: object) -> Any:
         return getattr(obj, self.name)
 
 
@@ -119,14 +119,14 @@ def keystr(kp: KeyPath) -> str:
     return "".join(str(key) for key in kp)
 
 
-def key_get(obj: Any, kp: KeyPath) -> Any:
+def key_get(obj: object, kp: KeyPath) -> Any:
     """What the steps lead to."""
     for key in kp:
         obj = key.get(obj)
     return obj
 
 
-def _steps(tree: PyTree, count: int) -> list[Any]:
+def _steps(tree: PyTree, count: int) -> list[object]:
     if isinstance(tree, dict):
         return [MappingKey(key) for key in tree]
     if hasattr(tree, "_fields"):
@@ -155,7 +155,7 @@ def tree_flatten_with_path(
 
 
 def tree_map_with_path(
-    func: Callable[..., Any], tree: PyTree, *rests: PyTree, is_leaf: IsLeaf | None = None
+    func: Callable[..., object], tree: PyTree, *rests: PyTree, is_leaf: IsLeaf | None = None
 ) -> PyTree:
     """Apply ``func`` to the steps and the leaf (and those of further trees), for each leaf."""
     pairs, spec = tree_flatten_with_path(tree, is_leaf)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -51,7 +52,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def unwritable(path: str | os.PathLike[str]) -> str | None:
-    """Why a file cannot be written there; ``None`` if it can, as far as permissions tell."""
+    """Why a file cannot be written there; ``None`` if it can."""
     target = os.path.realpath(path)
     folder = os.path.dirname(target)
     if os.path.isdir(target):
@@ -60,9 +61,21 @@ def unwritable(path: str | os.PathLike[str]) -> str | None:
         return f"there is no folder {os.path.dirname(path) or '.'}"
     if os.path.exists(target) and not os.access(target, os.W_OK):
         return "permission denied"
-    if not os.path.exists(target) and not os.access(folder, os.W_OK | os.X_OK):
+    if os.path.exists(target) and not os.path.isfile(target):
+        return None  # a pipe or a device
+    if not accepts_files(folder):
         return f"the folder {os.path.dirname(path) or '.'} is not writable"
     return None
+
+
+def accepts_files(folder: str | os.PathLike[str]) -> bool:
+    """Whether a file can be made in a folder. It is tried: permissions alone say nothing of a
+    read-only or virtual file system, nor of what root may do."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def remove_stale(target: str) -> None:

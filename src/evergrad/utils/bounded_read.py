@@ -7,13 +7,15 @@ behind it, and ``/dev/zero`` has no end.
 from __future__ import annotations
 
 import gzip
+import json
 import os
+import stat
 import zlib
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from evergrad.errors import FileTooLargeError
+from evergrad.errors import FileFormatError, FileTooLargeError
 
 _BLOCK = 1 << 18
 
@@ -44,6 +46,38 @@ def read_bounded(path: str | os.PathLike[str], most: int, how: str) -> bytes:
     if len(found) > most:
         raise too_large(path, most, how)
     return found
+
+
+def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
+    """A regular file, opened for reading. A pipe or device in its place raises a
+    :class:`FileFormatError`: reading it may wait forever or never end."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    file = os.fdopen(handle, "rb")
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return file
+    file.close()
+    kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or device"
+    raise FileFormatError(f"{os.fspath(path)} is {kind}, not a regular file")
+
+
+def read_json(path: str | os.PathLike[str], most: int, how: str) -> Any:
+    """The value in a regular file of JSON of at most ``most`` bytes; damaged ones raise
+    ``ValueError``."""
+    with open_regular(path) as file:
+        is_small = os.fstat(file.fileno()).st_size <= most
+        found = read_exactly(file, most + 1) if is_small else b""
+    if not is_small or len(found) > most:
+        raise too_large(path, most, how)
+    return parse_json(found, os.fspath(path))
+
+
+def parse_json(text: str | bytes, name: str) -> Any:
+    """The value of a JSON text; whatever is wrong with it raises ``ValueError``."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deeply") from None
 
 
 def open_unpacked(path: Path) -> gzip.GzipFile | BufferedReader:

@@ -7,7 +7,6 @@ with ``grad``, any order of derivative, nesting, and parameters the function clo
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -23,17 +22,24 @@ from evergrad.core.saved_values import save_value, verify
 from evergrad.core.source_location import describe, user_location
 from evergrad.core.state import STATE, Hooks, using
 from evergrad.core.tensor import Tensor, current_node, detached
+from evergrad.core.thread_variable import thread_variable
 from evergrad.core.tree import tree_leaves, tree_map_only
+from evergrad.core.types import Array
+from evergrad.utils.selective_checkpoint import (
+    CheckpointPolicy,
+    SelectiveCheckpointContext,
+    create_selective_checkpoint_contexts,
+)
 
 Contexts = Callable[[], tuple[Any, Any]]
 
 
-def noop_context_fn() -> tuple[Any, Any]:
+def noop_context_fn() -> tuple[nullcontext[None], nullcontext[None]]:
     return nullcontext(), nullcontext()
 
 
 # What :class:`set_checkpoint_early_stop` says; ``None`` leaves it to the call.
-_EARLY_STOP: ContextVar[bool | None] = ContextVar("evergrad_checkpoint_early_stop", default=None)
+_EARLY_STOP: ContextVar[bool | None] = thread_variable("evergrad_checkpoint_early_stop", None)
 
 
 @contextmanager
@@ -44,36 +50,6 @@ def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
         yield
     finally:
         _EARLY_STOP.reset(token)
-
-
-class CheckpointPolicy(enum.Enum):
-    """What a policy may say about an operation inside of a checkpoint."""
-
-    MUST_SAVE = 0
-    PREFER_SAVE = 1
-    MUST_RECOMPUTE = 2
-    PREFER_RECOMPUTE = 3
-
-
-class SelectiveCheckpointContext:
-    """What a policy gets to know beside the operation: which of the two runs it is."""
-
-    def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
-        self.is_recompute = is_recompute
-        self.op_output = op_output
-
-
-def create_selective_checkpoint_contexts(
-    policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False
-) -> tuple[Any, Any]:
-    """Contexts for ``checkpoint(context_fn=)`` with a policy of what to keep.
-
-    A policy trades memory for time and changes no result. Here the second run computes everything
-    again, whatever the policy prefers: the least memory.
-    """
-    if not isinstance(policy_fn_or_list, (list, tuple)) and not callable(policy_fn_or_list):
-        raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
-    return noop_context_fn()
 
 
 class CheckpointError(RuntimeError):
@@ -91,7 +67,7 @@ class _Frame:
     """One checkpointed call. Stands as the saver of its arguments in messages."""
 
     def __init__(
-        self, function: Callable[..., Any], args: Any, kwargs: Any, context: Any,
+        self, function: Callable[..., object], args: Any, kwargs: Any, context: Any,
         preserve_rng_state: bool, early_stop: bool, compare_values: bool,
     ) -> None:  # fmt: skip
         self.function = function
@@ -143,7 +119,7 @@ class _Frame:
     def run_again(self) -> None:
         taken = 0
 
-        def collect(tensor: Tensor) -> Any:
+        def collect(tensor: Tensor) -> Tensor:
             nonlocal taken
             if taken < len(self.prints):
                 self.prints[taken].check(tensor, self)
@@ -199,7 +175,7 @@ class _Print:
 _CLOSE = 1e-2
 
 
-def _few_elements(tensor: Tensor) -> Any:
+def _few_elements(tensor: Tensor) -> Array:
     array = tensor.array()
     step = max(1, array.size // 16)
     few = array.reshape(-1)[::step] if array.flags.c_contiguous else array.flat[::step]
@@ -210,7 +186,7 @@ class _Input:
     """A tensor argument: watched like a saved value, or packed by the hooks that held outside."""
 
     def __init__(self, tensor: Tensor, hooks: Hooks | None) -> None:
-        self.unpack: Callable[[Any], Tensor] | None = None
+        self.unpack: Callable[[object], Tensor] | None = None
         self.value: Any = tensor
         self.node, self.index = current_node(tensor), tensor._index
         if hooks is None:
@@ -228,12 +204,12 @@ class _Input:
         return tensor
 
 
-def _random_state() -> Any:
+def _random_state() -> Array:
     return Generator.get_state(default_generator())
 
 
 def checkpoint(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     *args: Any,
     use_reentrant: bool | None = None,
     context_fn: Contexts = noop_context_fn,
@@ -270,8 +246,8 @@ def checkpoint(
 
 
 def _traced(
-    trace: FunctionalizingTrace, function: Callable[..., Any], args: Any, kwargs: Any
-) -> Any:
+    trace: FunctionalizingTrace, function: Callable[..., object], args: Any, kwargs: Any
+) -> object:
     """A call in a program that is being compiled. The compiler finds by itself what is better
     computed again; what the second run writes (running statistics) is written nevertheless."""
     start = len(trace.equations)
@@ -293,7 +269,7 @@ def _traced(
 
 
 def checkpoint_sequential(
-    functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
+    functions: Any, segments: int, input: object, use_reentrant: bool | None = None, **kwargs: Any
 ) -> Any:
     """Run a sequence of modules in ``segments`` checkpointed parts; the last is kept."""
     modules: Sequence[Any] = list(
@@ -301,7 +277,7 @@ def checkpoint_sequential(
     )
 
     def run(start: int, stop: int) -> Callable[[Any], Any]:
-        def part(value: Any) -> Any:
+        def part(value: object) -> Any:
             for module in modules[start:stop]:
                 value = module(value)
             return value

@@ -10,13 +10,16 @@ import os
 import time
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from evergrad.core.tensor import Tensor
 from evergrad.core.tree import tree_map_only
 
+if TYPE_CHECKING:
+    from types import ModuleType
 
-def _package(module: str = "") -> Any:
+
+def _package(module: str = "") -> ModuleType:
     """The package, or a module of it."""
     try:
         return import_module("tensorboardX" + module)
@@ -27,12 +30,12 @@ def _package(module: str = "") -> Any:
         ) from None
 
 
-def _plain(values: object) -> Any:
+def _plain(values: object) -> object:
     """Tensors as arrays, also inside lists and dicts."""
     return tree_map_only(Tensor, lambda t: t.detach().cpu().numpy(), values)
 
 
-def _number(value: object) -> Any:
+def _number(value: object) -> object:
     return value.item() if isinstance(value, Tensor) else value
 
 
@@ -48,7 +51,7 @@ class SummaryWriter:
             purge_step=purge_step, max_queue=max_queue, flush_secs=flush_secs,
             filename_suffix=filename_suffix,
         )  # fmt: skip
-        self.log_dir: Any = self._writer.logdir
+        self.log_dir: object = self._writer.logdir
 
     def get_logdir(self) -> str:
         """The folder of the event file."""

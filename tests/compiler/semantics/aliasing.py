@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .registry import Seen, batch, case, layer, leaf, ramp, weights
+from .registry import Seen, attempt, batch, case, layer, leaf, ramp, weights
 
 
 @case
@@ -511,3 +511,17 @@ def a_captured_tensor_made_another_view(lib: Any, wrap: Any) -> Seen:
     for n in range(5):
         yield step(ramp(lib, 2, start=float(n)))
         yield kept, tuple(kept.shape), kept.stride()
+
+
+@case
+def a_parameter_frozen_that_an_argument_aliases(lib: Any, wrap: Any) -> Seen:
+    w = ramp(lib, 3, start=0.5).requires_grad_()
+
+    def step(a, b):
+        lib.autograd.grad((w * w * b).sum(), w)
+        return a * 0.5, b + 0.1
+
+    step = wrap(step)
+    for n in range(6):
+        w.requires_grad_(n != 3)
+        yield attempt(step, w.detach(), ramp(lib, 3) * n)

@@ -427,3 +427,47 @@ def a_weak_reference(lib: Any, wrap: Any) -> Seen:
         if n == 3:
             del owner
         yield step(ramp(lib, 3))
+
+
+def _class_number_kept(keep: Any, write: Any) -> Any:
+    """A number of a class that the step changes, and keeps elsewhere while it is no program."""
+
+    def kept(lib: Any, wrap: Any) -> Seen:
+        class Base:
+            level = 0.5
+
+        class Own(Base):
+            pass
+
+        own, memo, seen = Own(), {}, []
+
+        def step(x, n):
+            keep(own, memo, seen)
+            write(Base, Own, own, 0.2 + 0.1 * n)
+            return x * 0.5
+
+        step = wrap(step)
+        for n in range(6):
+            yield step(ramp(lib, 3), n)
+            yield dict(memo), list(seen), Base.level, Own.level
+            yield [type(v).__name__ for v in (*memo.values(), *seen, Base.level, own.level)]
+
+    return kept
+
+
+_KEEPS = {
+    "in_a_memo": lambda own, memo, seen: memo.__setitem__(len(memo) % 3, own.level),
+    "in_a_list": lambda own, memo, seen: seen.append(own.level),
+    "read_from_the_list": lambda own, memo, seen: seen.append(sum(seen[-2:]) + own.level),
+    "in_a_text_key": lambda own, memo, seen: memo.setdefault(f"{len(memo)}", type(own).level),
+}
+_WRITES = {
+    "of_the_base": lambda base, sub, own, value: setattr(base, "level", value),
+    "of_the_class": lambda base, sub, own, value: setattr(sub, "level", value),
+    "of_its_type": lambda base, sub, own, value: setattr(type(own), "level", value),
+}
+for _where, _keep in _KEEPS.items():
+    for _whose, _write in _WRITES.items():
+        _made = _class_number_kept(_keep, _write)
+        _made.__name__ = f"a_class_number_{_whose}_kept_{_where}"
+        case(_made)

@@ -346,3 +346,15 @@ def del_grad_in_the_step(lib: Any, wrap: Any) -> Seen:
     for n in range(4):
         yield step(ramp(lib, 2, start=float(n)))
         yield w.grad
+
+
+@case
+def zero_grad_alone(lib: Any, wrap: Any) -> Seen:
+    model = layer(lib)
+    optimizer = lib.optim.SGD(model.parameters(), lr=0.1)
+    clear, forget = wrap(lambda: optimizer.zero_grad()), wrap(lambda: model.zero_grad())
+    for n in range(6):
+        if n % 2:
+            model(batch(lib, n)).sum().backward()
+        (clear if n < 4 else forget)()
+        yield weights(model)

@@ -49,16 +49,19 @@ class Run:
     def kind(self) -> str:
         """How the calls were served, as seen at each observation.
 
-        Segments or eager if any call was; else whole if any call ran as one program; else traced,
-        where state changed before every call or too few calls were alike.
+        Eager if any call was; segments if any call was, unless the last one took a path that was
+        compiled; else paths if any call took such a path, whole if any ran as one program; else
+        traced, where state changed before every call or too few calls were alike.
         """
         seen = {kind for kind, _ in self.served}
-        order = ("eager", "segments", "whole", "traced")
+        if "segments" in seen and "paths" in seen and self.served[-1][0] in ("paths", "whole"):
+            seen.remove("segments")
+        order = ("eager", "segments", "paths", "whole", "traced")
         return next((kind for kind in order if kind in seen), "unknown")
 
     @property
     def reasons(self) -> list[str]:
-        return [*dict.fromkeys(why for kind, why in self.served if kind != "whole" and why)]
+        return [*dict.fromkeys(why for kind, why in self.served if why)]
 
 
 def plain(value: Any) -> Any:
@@ -241,5 +244,9 @@ def _last_frames(error: Exception) -> str:
 
 
 def _served(compiled: Any) -> tuple[str, str]:
+    """The kind of the last call and its reason; paths, if it was programs around reads of data."""
     call = getattr(compiled, "last_call", None)
-    return (getattr(call, "kind", "unknown"), str(getattr(call, "reason", "") or ""))
+    kind = getattr(call, "kind", "unknown")
+    if kind == "whole" and call.breaks:
+        kind = "paths"
+    return kind, str(getattr(call, "reason", "") or "")

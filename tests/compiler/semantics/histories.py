@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .registry import Seen, attempt, case, ramp
+from .registry import Seen, attempt, case, leaf, ramp
 
 
 def observed(lib: Any, wrap: Any, step: Callable[..., Any]) -> Seen:
@@ -167,3 +167,24 @@ def the_state_that_is_carried_with_its_history(lib: Any, wrap: Any) -> Seen:
             state["h"].sum().backward()
             state["h"] = state["h"].detach()
             yield w.grad.clone()
+
+
+@case
+def gradients_by_values_of_before(lib: Any, wrap: Any) -> Seen:
+    """The targets are an argument and a tensor that was closed over; hooks on them are called."""
+    seen: list[Any] = []
+    w = leaf(lib, 1.0, 2.0)
+
+    def step(y, v):
+        grads = lib.autograd.grad((y * h * v).sum(), (y, h), allow_unused=True)
+        return grads[0] + 1, grads[1]
+
+    step = wrap(step)
+    for n in range(6):
+        h = w * (2.0 + n % 2)
+        y = w * 3.0
+        if n in (2, 5):
+            y.register_hook(lambda g: seen.append(g.sum()))
+        yield step(y, ramp(lib, 2)), [s.detach() for s in seen]
+        (y.sum() + h.sum()).backward()
+        yield w.grad

@@ -10,20 +10,54 @@ from __future__ import annotations
 
 import linecache
 import random
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from .registry import Case
 
 CALLS = 5
 
+
+@dataclass
+class Config:
+    """Options of a program."""
+
+    gain: float = 0.5
+    steps: int = 0
+    rates: list[float] = field(default_factory=lambda: [0.1, 0.2])
+
+    def scaled(self, x: Any, by: Any = None) -> Any:
+        return x * (self.gain if by is None else by)
+
+
+@dataclass
+class Item:
+    """A record that programs make."""
+
+    value: object
+    n: int = 0
+
+
+class Pair(NamedTuple):
+    """A pair that programs replace."""
+
+    value: object
+    n: int
+
+
 PREAMBLE = """
-import itertools, math, os, random
+import contextlib, contextvars, io, itertools, math, os, random, time
+from collections import Counter, OrderedDict, defaultdict
+from dataclasses import replace
+from decimal import Decimal
 import numpy as np
+from compiler.semantics.random_steps import Config, Item, Pair
 from compiler.semantics.registry import attempt, ramp
 
 GAIN = 0.5
+LEVEL = contextvars.ContextVar("level", default=1)
 
 def outer_scale(x):
     return x * GAIN
@@ -31,6 +65,7 @@ def outer_scale(x):
 def program(lib: Any, wrap: Any) -> Seen:
     global GAIN
     GAIN = 0.5
+    LEVEL.set(1)
 
     class Base:
         level = 0.3
@@ -81,6 +116,29 @@ def program(lib: Any, wrap: Any) -> Seen:
         count += 1
         return x * 0.5 + count * 0.01
 
+    def defaults(x, gain=0.5, *, shift=0.1, seen=Counter()):
+        seen["n"] += 1
+        return x * gain + shift
+
+    def parts(x, count):
+        for i in range(count):
+            s.n += 1
+            yield x * i
+
+    @contextlib.contextmanager
+    def scope(gain):
+        o.hits += 1
+        try:
+            yield gain * 2
+        finally:
+            s.shift = gain
+
+    counts, table, cfg, kept = Counter(), defaultdict(float), Config(), []
+    pair, seen, order = Pair(ramp(lib, 3), 0), {0}, OrderedDict([(0, 0.5), (1, 0.25)])
+    s.rate, s.kinds, s.flags, s.best, s.total, s.text = Decimal(2), (), [], 9.0, 0.0, ""
+    source = (0.1 * value for value in itertools.count())
+    gen, stream = lib.Generator().manual_seed(3), io.StringIO()
+
     def listed(x, *rest, scale=0.5):
         return sum(part * scale for part in (x, *rest))
 
@@ -95,6 +153,11 @@ POSTAMBLE = """
         yield base, s.gain, s.shift, s.n, s.flag, s.h, s.cache, o.rate, o.hits, Base.shared
         yield d, log, memo, window, buf, m, array, w, w.grad, count, Base.level, GAIN
         yield opt.param_groups[0]["lr"], [dict(v) for v in opt.state.values()]
+        yield dict(counts), dict(table), cfg, kept, stream.getvalue(), LEVEL.get()
+        yield pair, seen, order, str(s.rate), s.kinds, s.flags, s.best, s.total, s.text
+        yield a.requires_grad, a.grad if a.is_leaf else None, w.requires_grad, vars(a), vars(buf)
+        yield getattr(s, "backup", None), getattr(s, "grad", None), getattr(s, "shape", None)
+        yield lib.rand(1, generator=gen), lib.rand(1)
 """
 
 OPTIMIZERS = (
@@ -128,6 +191,8 @@ NUMBERS = (
     "window[0]", "GAIN", "s.level", "Base.level", "float(array[1])", "random.random()",
     "np.random.rand()", "next(ticks)", "opt.param_groups[0]['lr']", "0.3", "min(r, 0.5)",
     "max(s.gain, s.shift)", "count * 0.05", "t0.sum().item() * 0.1", "float(t1.mean())",
+    "next(source)", "cfg.gain", "cfg.rates[k % 2]", "counts['a']", "LEVEL.get() * 0.1",
+    "float(f'{r:.1f}')", "(0.5 if cfg.steps % 2 else 0.25)",
     "sum(window)", "math.exp(-abs(r))", "(w.grad.sum().item() if w.grad is not None else 0.2)",
 )  # fmt: skip
 FUNCTIONS = (
@@ -135,6 +200,8 @@ FUNCTIONS = (
     "s.inner({})", "outer_scale({})", "s.raised({})", "listed({}, t0)", "listed({}, t1, scale=r)",
     "acts[k % 2]({})", "(lambda v: v * s.gain)({})", "lib.stack([v * s.shift for v in {}])",
     "sum({} * c for c in window)", "({}).clone()", "-({})", "getattr({}, 'abs')()",
+    "defaults({})", "defaults({}, r, shift=s.shift)", "cfg.scaled({})", "cfg.scaled({}, by=r)",
+    "sum(parts({}, 2))", "lib.stack(list(parts({}, 3))).mean(0)",
     "({}).reshape(3, 1).squeeze(1)", "lib.nn.functional.dropout({}, 0.5)",
 )  # fmt: skip
 CONDITIONS = (
@@ -142,7 +209,8 @@ CONDITIONS = (
     "t0.sum() > 0.05", "t1.max() < 0.4", "len(log) > 2", "s.cache is None", "'x' in memo",
     "w.grad is None", "a is b", "a.is_contiguous()", "s.gain > d['gain']", "o.hits < 3",
     "(t0 > 0).any()", "isinstance(r, float) and r < 0.5", "np.random.rand() > 0.5", "not window",
-    "count > 4", "'SEMANTICS_FLAG' in os.environ", "hasattr(s, 'extra')",
+    "counts['a'] > 1", "cfg.steps < 2", "(q := k % 3) == 1", "'k1' in table", "LEVEL.get() > 2",
+    "len(kept) % 2", "count > 4", "'SEMANTICS_FLAG' in os.environ", "hasattr(s, 'extra')",
 )  # fmt: skip
 EFFECTS = (
     "s.n += 1", "s.n = s.n + k", "d['n'] += 1", "o.hits += 1", "s.flag = not s.flag",
@@ -157,7 +225,51 @@ EFFECTS = (
     "opt.param_groups[0]['lr'] *= 0.9", "w.grad = None", "s.extra = k",
     "t0, t1 = t1, t0", "t1 = t0.flatten().add_(0.1)", "t0 = t0.detach().contiguous()",
     "log[:] = log[-2:]", "t0 = t0[t0 > -5]", "State.level = 0.2 + 0.1 * k",
+    "counts['a'] += 1", "counts.update('ab' if k % 2 else 'b')", "table[f'k{k % 2}'] += 0.5",
+    "cfg.steps += 1", "cfg.gain *= 0.9", "cfg.rates[0] = r", "cfg.rates.append(0.3)",
+    "print(f'n {s.n} of {k}: {(t0 > 0.0137).sum().item():d}')", "print(f'{d[\"n\"]:03d}', o.hits)",
+    "stream.write(f'{s.n} {(t1 > 0.0137).sum().item():2d};')",
+    "print(k, (t0 < 0.0137).sum().item(), file=stream)",
+    "memo.pop('x', None)", "d['n'] = d.pop('n') + 1", "table.clear()",
+    "lib.manual_seed(3)", "gen.manual_seed(s.n % 3)", "t1 = t1 + lib.rand(3, generator=gen)",
+    "saved = lib.get_rng_state(); t0 = t0 + lib.rand(3); lib.set_rng_state(saved)",
+    "kept.append(Item(@t, s.n))", "kept.append(t0.sum().item())", "kept[:] = kept[-1:]",
+    "LEVEL.set(LEVEL.get() + 1)", "s.shift = 1.0 / (k % 3)", "s.cache = [@t, s.n]",
+    "begun = time.perf_counter(); t0 = t0 * 1; s.elapsed = time.perf_counter() - begun",
+    "s.text = f'{s.n}/{k}'", "first, *others = parts(@t, 3); t1 = first + others[-1]",
     "b = a.t() if a.dim() > 1 else a[::1]",
+    # Flags, gradients and memory of tensors.
+    "a.requires_grad_()", "t1 = a.requires_grad_(k % 2 == 0) * 1", "w.requires_grad_(k != 2)",
+    "w.data = @t.detach()", "w.data = w.data * 0.5", "s.backup = w.data", "w.data = buf.clone()",
+    "w.grad = buf", "w.grad = @t.detach()", "w.grad = None if w.grad is None else w.grad * 0.5",
+    "a.tag = k", "t0 = t0 * getattr(a, 'tag', 1)", "s.h = a", "buf.tag = s.n",
+    "t0 = t0 + getattr(buf, 'tag', 0)", "leaf = @t.detach().requires_grad_(); t1 = leaf * @f",
+    "leaf = @t.detach().requires_grad_(); (leaf * leaf).sum().backward(); t1 = leaf.grad",
+    "s.grad = w.grad", "t1 = a.detach(); t1[0] = @f", "d['h'] = d['h'].clone().t_()",
+    # Records, texts, sets, numbers of other types.
+    "cfg = replace(cfg, gain=cfg.gain * 0.5)", "pair = pair._replace(n=pair.n + 1, value=@t)",
+    "pair = Pair(@t, k)", "s.rate = s.rate * Decimal('0.5')", "seen.add(k % 3)",
+    "seen.discard(k % 2)", "s.text = f'{t0.sum().item():.2f}'", "log.append(f'{s.n}:{k}')",
+    "stream.write('%d %s\\n' % (s.n, k))", "s.words = ','.join(map(str, sorted(seen)))",
+    "s.kinds = s.kinds + (type(r).__name__,)", "s.flags = [s.flag, *s.flags][:2]",
+    "order[k % 2] = order.pop(next(iter(order)))", "s.best = min(s.best, t0.sum().item())",
+    "s.best = max(s.best, float(t1.mean()), r)", "d |= {'n': d['n'] + 1}",
+    "table['mean'] = table['mean'] * 0.5 + t0.mean().item()", "del window[1:]; window += [r, 0.2]",
+    "s.hook = lambda v: v * s.gain", "t0 = getattr(s, 'hook', lib.tanh)(t0)",
+    "array[:2] = array[1:].copy()", "s.shape = tuple(t0.shape)", "t0 = lib.tensor(@t.tolist())",
+    "t1 = lib.full((3,), @f)", "t1 = lib.tensor([@f, 0.5, r])",
+    "s.total = s.total + t0.sum().item()",
+    # Entries that come and go, places that change their kind, sizes that depend on the data.
+    "s.temp = @t; t0 = t0 + s.temp; del s.temp", "s.cache = @t if s.cache is None else None",
+    "memo.pop(next(iter(memo)), None) if memo else None", "order.move_to_end(next(iter(order)))",
+    "order.popitem(last=False); order[k % 3] = @f", "d['new'] = @t", "d.pop('new', None)",
+    "t0 = t0 + d.get('new', 0)", "s.__dict__.pop('extra', None)", "Base.extra = k",
+    "t1 = t1 + getattr(Base, 'extra', 0)", "hasattr(Base, 'extra') and delattr(Base, 'extra')",
+    "s.backup = t0[t0 > 0]", "t1 = t1 + t0[t0 > @f].sum()", "s.cache = (t1 > 0).nonzero()",
+    "at = (t0 > t1).nonzero(as_tuple=True)[0]; t1 = t1.index_add(0, at, t0[at])",
+    "t0 = t0 * lib.unique((t1 * 3).round().long()).numel()",
+    "s.total = s.total + t1[t1 < 0.1].sum().item()", "t0 = t0.clone(); t0[t1 > 0] = t1[t1 > 0]",
+    "t1 = lib.where(t0 > 0)[0].sum() + t1", "parted = [t0]; parted.append(t1); t0 = parted.pop(0)",
 )  # fmt: skip
 TRAININGS = (
     ("opt.zero_grad()", "loss = (w * @t).square().mean()", "loss.backward()", "opt.step()"),
@@ -176,6 +288,9 @@ MUTATIONS = (
     "array[2] = 0.1 * n", "w.grad = None", "w.grad = lib.ones(3)", "w.data = ramp(lib, 3)",
     "opt.param_groups[0]['lr'] = 0.02 * (n + 1)", "Base.level = 0.1 * n", "GAIN = 0.1 * n",
     "act = lib.sin if n % 2 else lib.tanh", "acts.reverse()", "random.seed(n)",
+    "counts.clear()", "cfg = Config(gain=0.1 * n)", "cfg.gain = 0.2 * n", "cfg.rates = [0.5, 0.6]",
+    "next(source)", "source = (0.2 * value for value in itertools.count())", "gen.manual_seed(n)",
+    "LEVEL.set(n)", "kept.clear()", "table['k1'] = 3.0", "stream.truncate(0); stream.seek(0)",
     "np.random.seed(n)", "lib.manual_seed(n)", "count = 10 * n", "w.requires_grad_(n % 2 == 0)",
     "os.environ['SEMANTICS_FLAG'] = '1'", "os.environ.pop('SEMANTICS_FLAG', None)",
     "State.scaled = lambda self, x: x * self.beta", "s.inner = lambda x: x + s.shift",
@@ -191,7 +306,8 @@ ARGUMENTS = (
 RESULTS = (
     "return t0, t1", "return t0.sum().item()", "return {'t': t0, 'n': s.n}", "return a, t1 * 2",
     "return [t0 * r, k, None]", "return t0.detach().numpy().copy()", "return (t0 * t1).sum()",
-    "return w * t0", "return s.h", "return a[1:]",
+    "return Item(t0, s.n)", "return {'t': t0, 'c': dict(counts)}", "return cfg, t0",
+    "return log, t1", "return w * t0", "return s.h", "return a[1:]",
 )  # fmt: skip
 
 
@@ -220,7 +336,7 @@ class Program:
 
     def source(self) -> str:
         head, wrapped = FORMS[self.form]
-        lines = [*head.split("\n"), "        t0, t1 = a * 0.5, b + 0.1"]
+        lines = [*head.split("\n"), *self.rebinding(), "        t0, t1 = a * 0.5, b + 0.1"]
         lines += render(self.body, 8)
         lines += ["        " + self.result, wrapped]
         changes = [f"if n == {call}: {line}" for call, line in self.mutations] or ["pass"]
@@ -229,6 +345,12 @@ class Program:
         end = end.replace("@MUTATIONS@", "\n        ".join(changes))
         text = PREAMBLE.replace("@OPTIMIZER@", self.optimizer)
         return text + "\n".join(lines) + end
+
+    def rebinding(self) -> list[str]:
+        """The declaration of the variables of the program that the step rebinds."""
+        text = "\n".join(render(self.body, 0))
+        names = [name for name in ("cfg", "pair", "d") if re.search(rf"\b{name} (\|)?= ", text)]
+        return [f"        nonlocal {', '.join(names)}"] if names else []
 
     def changing_part(self) -> str:
         """The source without the preamble, which is the same for all programs."""
@@ -285,12 +407,18 @@ def statement(rng: random.Random, depth: int) -> Iterator[Node]:
         if rng.random() < 0.5:
             # A block of its own, so that each can be left out.
             yield Block(f"if not ({rng.choice(CONDITIONS)}):", below(rng, depth))
-    elif kind < 0.97:
+    elif kind < 0.96:
         yield Block(
             f"for i in range({rng.choice(('2', 'k % 3', 'len(window)'))}):", below(rng, depth)
         )
+    elif kind < 0.98:
+        heads = ("lib.no_grad()", "contextlib.suppress(ZeroDivisionError)", "scope(r) as gain",
+                 "contextlib.nullcontext()", "lib.enable_grad()")  # fmt: skip
+        yield Block(f"with {rng.choice(heads)}:", below(rng, depth))
+    elif kind < 0.99:
+        yield Block("for _once in (0,) if k % 2 else (0, 1):", below(rng, depth))
     else:
-        yield Block("with lib.no_grad():", below(rng, depth))
+        yield Block("for part in [c for c in window if c > r][:2]:", below(rng, depth))
 
 
 def below(rng: random.Random, depth: int) -> tuple[Node, ...]:

@@ -1,11 +1,15 @@
-"""The table of how compiled functions served the pairs."""
+"""The table of how compiled functions served the pairs.
+
+Python runs no call of the columns ``whole`` (one program) and ``paths`` (programs around decisions
+by the data), once the paths are known.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 
-COLUMNS = ("whole", "traced", "segments", "eager", "unknown", "different")
+COLUMNS = ("whole", "paths", "traced", "segments", "eager", "unknown", "different")
 
 
 def table(outcomes: Iterable[str]) -> str:

@@ -204,3 +204,16 @@ def parts_written_by_threads(lib: Any, wrap: Any) -> Seen:
     for thread in threads:
         thread.join()
     yield rows, memory
+
+
+@case
+def a_leaf_written_without_a_graph(lib: Any, wrap: Any) -> Seen:
+    def step(a, b):
+        with lib.no_grad():
+            a.view(-1)[0] = 0.5
+        return b + 0.1
+
+    step = wrap(step)
+    for n in range(6):
+        a = ramp(lib, 3) * n
+        yield step(a.requires_grad_() if n % 2 else a, ramp(lib, 3)), a

@@ -4,47 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.linalg import vector_norm
 from evergrad.ops.surface.public import FUNCTIONS
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DtypeLike
+
 _PREFIX = "_foreach_"
 
 
-def _of_each(value: object, count: int) -> list[Any]:
+def _of_each(value: object, count: int) -> list[object]:
     """One argument for each tensor: members of a list, or of a row of scalars, or the same."""
     if isinstance(value, (list, tuple)):
         return list(value)
     return [value] * count
 
 
-def _foreach_norm(self: Any, ord: Any = 2, dtype: Any = None) -> tuple[Tensor, ...]:
+def _foreach_norm(self: Tensor, ord: object = 2, dtype: DtypeLike = None) -> tuple[Tensor, ...]:
     return tuple(vector_norm(t, ord, dtype=dtype) for t in self)
 
 
-def _foreach_copy_(self: Any, src: Any, non_blocking: bool = False) -> None:
+def _foreach_copy_(self: Tensor, src: Any, non_blocking: bool = False) -> None:
     for target, source in zip(self, src, strict=True):
         target.copy_(source)
 
 
-def _foreach_max(self: Any) -> tuple[Tensor, ...]:
+def _foreach_max(self: Tensor) -> tuple[Tensor, ...]:
     return tuple(t.max() for t in self)
 
 
-def _foreach_powsum(self: Any, ord: Any = 2, dtype: object = None) -> tuple[Tensor, ...]:
+def _foreach_powsum(self: Any, ord: object = 2, dtype: object = None) -> tuple[Tensor, ...]:
     return tuple(t.to(dtype or t.dtype).abs().pow(ord).sum() for t in self)
 
 
-def _foreach_pow(self: Any, exponent: Any) -> tuple[Tensor, ...]:
+def _foreach_pow(self: object, exponent: Any) -> tuple[Tensor, ...]:
     if isinstance(self, (list, tuple)):
         exponents = _of_each(exponent, len(self))
         return tuple(FUNCTIONS["pow"](t, e) for t, e in zip(self, exponents, strict=True))
     return tuple(FUNCTIONS["pow"](self, e) for e in exponent)
 
 
-def _split_scalars(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def _split_scalars(
+    name: str, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[tuple[object, ...], dict[str, object]]:
     """Arguments under their keywords: the factor of addcmul and addcdiv is ``value=``."""
     if name in ("addcmul", "addcdiv") and len(args) == 3:
         return args[:2], {**kwargs, "value": args[2]}
@@ -53,17 +58,27 @@ def _split_scalars(name: str, args: tuple[object, ...], kwargs: dict[str, object
     return args, kwargs
 
 
-def _scalars(value: object) -> Any:
+def _scalars(value: object) -> object:
     """A tensor of factors as a list of numbers."""
     return value.tolist() if isinstance(value, Tensor) and value.ndim == 1 else value
 
 
-@cache
-def _family(name: str) -> Callable[..., Any]:
-    plain = name.removesuffix("_")
-    method = getattr(Tensor, name)
+def _written(method: Callable[..., Any]) -> Callable[..., Tensor]:
+    """A method whose result is written to its tensor, where there is no in-place form."""
 
-    def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def write(self: Tensor, *args: object, **kwargs: Any) -> Tensor:
+        others = [a if isinstance(a, Tensor) else FUNCTIONS["full_like"](self, a) for a in args]
+        return self.copy_(method(self, *others, **kwargs))
+
+    return write
+
+
+@cache
+def _family(name: str) -> Callable[..., object]:
+    plain = name.removesuffix("_")
+    method = getattr(Tensor, name, None) or _written(getattr(Tensor, plain))
+
+    def apply(self: Tensor, *args: object, **kwargs: object) -> object:
         args, kwargs = _split_scalars(plain, args, kwargs)
         if "value" in kwargs:
             kwargs["value"] = _scalars(kwargs["value"])
@@ -82,6 +97,7 @@ def _family(name: str) -> Callable[..., Any]:
 
 def __getattr__(name: str) -> Any:
     method = name.removeprefix(_PREFIX)
-    if name.startswith(_PREFIX) and hasattr(Tensor, method):
+    known = hasattr(Tensor, method) or hasattr(Tensor, method.removesuffix("_"))
+    if name.startswith(_PREFIX) and known:
         return _family(method)
     raise AttributeError(f"evergrad has no {name}")

@@ -27,7 +27,7 @@ def boolean_dispatch(
 ) -> Any:  # fmt: skip
     """A function that calls one of two, by the value of an argument."""
 
-    def choose(*args: Any, **kwargs: Any) -> Any:
+    def choose(*args: object, **kwargs: object) -> object:
         flag = kwargs.get(arg_name, args[arg_index] if arg_index < len(args) else default)
         return (if_true if flag else if_false)(*args, **kwargs)
 

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from evergrad.core.tensor import Tensor
+from evergrad.extension import provides
 from evergrad.nn import functional, native
 from evergrad.ops.surface.public import FUNCTIONS
 
@@ -20,10 +21,10 @@ class OpOverloadPacket:
         self.namespace, self.__name__, self._function = namespace, name, function
         self.__doc__ = function.__doc__
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         return self._function(*args, **kwargs)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> OpOverloadPacket:
         if name.startswith("_"):
             raise AttributeError(name)
         return self
@@ -62,7 +63,7 @@ def _aten(name: str) -> Any:
     return None
 
 
-def _refusing(name: str) -> Callable[..., Any]:
+def _refusing(name: str) -> Callable[..., object]:
     """Packages use operators as keys of tables: every name exists, and refuses when called."""
 
     def refuse(*args: object, **kwargs: object) -> NoReturn:
@@ -79,11 +80,17 @@ def register(namespace: str, name: str, function: Callable[..., object]) -> None
     setattr(__getattr__(namespace), name, OpOverloadPacket(namespace, name, function))
 
 
+@provides("aten_operator")
+def aten_operator(name: str) -> Any:
+    """``torch.ops.aten.<name>``"""
+    return getattr(__getattr__("aten"), name)
+
+
 def load_library(path: str) -> None:
     raise OSError(f"evergrad loads no native libraries of PyTorch: {path}")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Namespace:
     if name.startswith("__"):
         raise AttributeError(name)
     if name not in _namespaces:

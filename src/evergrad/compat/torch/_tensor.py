@@ -8,7 +8,9 @@ from typing import Any
 from evergrad.core.tensor import Tensor
 
 
-def _rebuild_from_type_v2(func: Callable[..., Any], new_type: Any, args: Any, state: Any) -> Any:
+def _rebuild_from_type_v2(
+    func: Callable[..., Any], new_type: object, args: Any, state: dict[str, object]
+) -> object:
     """A pickled tensor of a subclass, with its attributes."""
     made = func(*args)
     if type(made) is not new_type:

@@ -27,7 +27,7 @@ def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[T
     return tuple(p.view(t.shape) for p, t in zip(parts, tensors, strict=True))
 
 
-def _take_tensors(tensors: Iterable[Tensor], size_limit: int) -> Any:
+def _take_tensors(tensors: Iterable[Tensor], size_limit: int) -> object:
     """The tensors in groups of one element type and at most ``size_limit`` bytes."""
     groups: dict[dtype, list[Tensor]] = {}
     for tensor in tensors:
@@ -57,7 +57,7 @@ def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: object
 
 
 def _rebuild_tensor_v2(
-    storage: Any, storage_offset: int, size: Any, stride: object, requires_grad: bool,
+    storage: Any, storage_offset: int, size: object, stride: object, requires_grad: bool,
     backward_hooks: object, metadata: object = None,
 ) -> Tensor:  # fmt: skip
     made: Tensor = storage._tensor().as_strided(size, stride, storage_offset)

@@ -17,8 +17,8 @@ class CustomOpDef:
         self._qualname = name
         self._name = name.rpartition("::")[2]
         self._function = function
-        self._backward: Callable[..., Any] | None = None
-        self._setup: Callable[..., Any] | None = None
+        self._backward: Callable[..., object] | None = None
+        self._setup: Callable[..., object] | None = None
         self.__name__: str = self._name
         self.__doc__ = function.__doc__
 
@@ -36,7 +36,7 @@ class CustomOpDef:
     ) -> Callable[..., Any]:
         """Another function for a device; the one for the CPU replaces the first."""
 
-        def register(function: Callable[..., object]) -> Callable[..., Any]:
+        def register(function: Callable[..., object]) -> Callable[..., object]:
             if device_types is None or "cpu" in device_types:
                 self._function = function
             return function
@@ -58,7 +58,7 @@ class CustomOpDef:
         return func if func is not None else lambda function: function
 
 
-def _differentiable(op: CustomOpDef) -> Callable[..., Any]:
+def _differentiable(op: CustomOpDef) -> Callable[..., object]:
     class Registered(Function):
         @staticmethod
         def forward(*args: object) -> Any:
@@ -95,7 +95,9 @@ def custom_op(
     return register if fn is None else register(fn)
 
 
-def triton_op(name: str, fn: Any = None, /, *, mutates_args: Any = (), schema: Any = None) -> Any:
+def triton_op(
+    name: str, fn: Any = None, /, *, mutates_args: object = (), schema: Any = None
+) -> Any:
     return custom_op(name, fn, mutates_args=mutates_args, schema=schema)
 
 
@@ -110,14 +112,14 @@ impl_abstract = register_fake
 
 
 def register_autograd(
-    op: Any, backward: Callable[..., Any], /, *, setup_context: Any = None, lib: Any = None
+    op: Any, backward: Callable[..., object], /, *, setup_context: Any = None, lib: object = None
 ) -> None:
     """The derivative of a registered operator."""
     made = _registered[op] if isinstance(op, str) else op
     made.register_autograd(backward, setup_context=setup_context)
 
 
-def register_kernel(op: Any, device_types: Any, func: Any = None, /, *, lib: Any = None) -> Any:
+def register_kernel(op: Any, device_types: Any, func: Any = None, /, *, lib: object = None) -> Any:
     """Another function of a registered operator, for a device."""
     made = _registered[op] if isinstance(op, str) else op
     return made.register_kernel(device_types, func)
@@ -152,7 +154,7 @@ class Library:
     def define(self, schema: str, alias_analysis: str = "", *, tags: object = ()) -> str:
         return schema.partition("(")[0]
 
-    def impl(self, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> None:
+    def impl(self, op_name: Any, fn: object, dispatch_key: str = "", **options: object) -> None:
         name = op_name if "::" in str(op_name) else f"{self.ns}::{op_name}"
         impl(name, dispatch_key or self.dispatch_key or "CPU", fn)
 

@@ -8,9 +8,10 @@ when the class is made, so plain tensors pay nothing. Functions read from a ``to
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterable
-from types import FunctionType, TracebackType
+from types import FunctionType, MethodType, ModuleType, TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +21,9 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.shapes import Size
 from evergrad.core.tensor import Tensor
 from evergrad.extension import provides
+from evergrad.nn import functional
 from evergrad.nn.parameter import Parameter
+from evergrad.ops.surface.public import as_operand
 
 
 class _Local(threading.local):
@@ -127,6 +130,7 @@ def handle_torch_function(
     )
 
 
+@functools.cache
 def overridable(function: Callable[..., object], module: str) -> Callable[..., Any]:
     """The function, checking its arguments for classes that take over."""
 
@@ -144,6 +148,35 @@ def overridable(function: Callable[..., object], module: str) -> Callable[..., A
 
     call.__module__, call.__qualname__ = module, function.__name__
     return call
+
+
+class _LayerFunctions:
+    """``nn.functional`` for layers: functions that check their arguments."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(functional, name)
+        if isinstance(found, FunctionType):
+            found = overridable(found, "torch.nn.functional")
+        self.__dict__[name] = found
+        return found
+
+
+_layer_functions = _LayerFunctions()
+
+
+def let_layers_dispatch() -> None:
+    """Let the functions that layers call check their arguments: from the first class that takes
+    over functions on. Transformers keep a function as an attribute, which is pickled by its name.
+    """
+    for name, module in list(sys.modules.items()):
+        # Programs put objects of any kind into sys.modules: only our own modules are looked at.
+        if type(module) is not ModuleType or not name.startswith("evergrad.nn."):
+            continue
+        names = module.__dict__
+        if names.get("__name__") == "evergrad.nn.transformer":  # by any of its names
+            continue
+        if names.get("F") is functional:
+            names["F"] = _layer_functions
 
 
 # -- subclasses of Tensor -----------------------------------------------------------------------
@@ -219,12 +252,36 @@ _UNWRAPPED = frozenset(
 _TENSOR_PROPERTIES = ("T", "H", "mT", "mH", "real", "imag", "data", "grad")
 
 
-def _method(name: str, plain: Callable[..., object]) -> Callable[..., Any]:
+# Operators reach ``__torch_function__`` as the methods that PyTorch implements them by.
+_OPERATORS = {
+    "__add__": "add", "__radd__": "add", "__iadd__": "add_", "__sub__": "sub", "__isub__": "sub_",
+    "__mul__": "mul", "__rmul__": "mul", "__imul__": "mul_", "__truediv__": "div",
+    "__itruediv__": "div_", "__ifloordiv__": "floor_divide_", "__mod__": "remainder",
+    "__imod__": "remainder_", "__matmul__": "matmul", "__gt__": "gt", "__ge__": "ge",
+    "__lt__": "lt", "__le__": "le", "__ne__": "ne",
+}  # fmt: skip
+
+
+def _public(name: str, plain: Callable[..., object]) -> Callable[..., object]:
+    """What a method is for ``__torch_function__``."""
+    found = vars(Tensor)[_OPERATORS[name]] if name in _OPERATORS else plain
+    return found.plain if isinstance(found, _ModeMethod) else found
+
+
+def _is_operand(value: object) -> bool:
+    return _overrides(value) or as_operand(value) is not NotImplemented
+
+
+def _method(name: str, plain: Callable[..., object]) -> Callable[..., object]:
+    public = _public(name, plain)
+
     @functools.wraps(plain)
     def call(*args: object, **kwargs: object) -> Any:
         relevant = (*args, *kwargs.values())
         if has_torch_function(relevant):
-            return handle_torch_function(plain, relevant, *args, **kwargs)
+            if public is not plain and not _is_operand(args[1]):
+                return NotImplemented
+            return handle_torch_function(public, relevant, *args, **kwargs)
         return plain(*args, **kwargs)
 
     return call
@@ -237,7 +294,7 @@ _READS = (
 )  # fmt: skip
 
 
-def _on_plain(method: Callable[..., object]) -> Callable[..., Any]:
+def _on_plain(method: Callable[..., object]) -> Callable[..., object]:
     """The method, called on the same tensor as a plain one."""
 
     @functools.wraps(method)
@@ -248,7 +305,7 @@ def _on_plain(method: Callable[..., object]) -> Callable[..., Any]:
 
 
 def _property(plain: property) -> property:
-    def read(self: Tensor) -> Any:
+    def read(self: Tensor) -> object:
         if _local.disabled:
             return plain.__get__(self)
         return type(self).__torch_function__(plain.__get__, (type(self),), (self,), {})
@@ -262,6 +319,7 @@ def wrap_subclass(cls: type[Tensor]) -> None:
     ``__torch_function__``."""
     if cls.__torch_function__ is disabled_torch_function or issubclass(cls, Parameter):
         return
+    let_layers_dispatch()
     if any(base is not Tensor and issubclass(base, Tensor) for base in cls.__bases__):
         return  # inherits the wrappers
     if "array" in vars(cls):  # hides the method that the engine reads elements by
@@ -279,7 +337,7 @@ def wrap_subclass(cls: type[Tensor]) -> None:
 
 @provides("default_torch_function")
 def default_torch_function(
-    cls: type[Tensor], func: Callable[..., Any], args: Any, kwargs: Any
+    cls: type[Tensor], func: Callable[..., object], args: Any, kwargs: Any
 ) -> Any:
     """Call the function on plain tensors; tensors among its results become ``cls``."""
     with DisableTorchFunctionSubclass():
@@ -297,10 +355,70 @@ def _as_subclass(value: object, cls: type[Tensor]) -> Any:
     return value
 
 
+class _ModeMethod:
+    """A method of Tensor while a mode is active: equal to the method, wherever that was read."""
+
+    def __init__(self, plain: Callable[..., object], public: Callable[..., object]) -> None:
+        functools.update_wrapper(self, plain)
+        self.plain, self.public = plain, public
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        relevant = (*args, *kwargs.values())
+        if has_torch_function(relevant):
+            if self.public is not self.plain and not _is_operand(args[1]):
+                return NotImplemented
+            return handle_torch_function(self.public, relevant, *args, **kwargs)
+        return self.plain(*args, **kwargs)
+
+    def __get__(self, instance: object, owner: type) -> _ModeMethod | MethodType:
+        return self if instance is None else MethodType(self, instance)
+
+    def __eq__(self, other: object) -> bool:
+        return (other.plain if isinstance(other, _ModeMethod) else other) is self.plain
+
+    def __hash__(self) -> int:
+        return hash(self.plain)
+
+
+class _WrappedMethods:
+    """The methods of Tensor, wrapped while a mode is active in any thread: plain tensors pay
+    nothing at other times."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.active = 0
+        self.plain: dict[str, Any] = {}
+
+    def enter(self) -> None:
+        with self.lock:
+            self.active += 1
+            if self.active == 1:
+                self.plain = {
+                    name: plain for name, plain in vars(Tensor).items()
+                    if isinstance(plain, FunctionType) and name not in _UNWRAPPED
+                    and (not name.startswith("_") or name.startswith("__"))
+                }  # fmt: skip
+                public = {name: _public(name, plain) for name, plain in self.plain.items()}
+                for name, plain in self.plain.items():
+                    setattr(Tensor, name, _ModeMethod(plain, public[name]))
+
+    def leave(self) -> None:
+        with self.lock:
+            self.active -= 1
+            if not self.active:
+                for name, plain in self.plain.items():
+                    setattr(Tensor, name, plain)
+
+
+_methods = _WrappedMethods()
+
+
 class TorchFunctionMode:
-    """A context whose ``__torch_function__`` is called for every function of ``torch``."""
+    """A context whose ``__torch_function__`` is called for every function of ``torch`` and every
+    method of a tensor that a program calls."""
 
     def __enter__(self) -> Self:
+        _methods.enter()
         _local.modes = (*_local.modes, self)
         return self
 
@@ -311,6 +429,7 @@ class TorchFunctionMode:
         traceback: TracebackType | None,
     ) -> None:
         _local.modes = _local.modes[:-1]
+        _methods.leave()
 
     def __torch_function__(
         self, func: Callable[..., object], types: object, args: object = (), kwargs: object = None
@@ -334,7 +453,7 @@ def resolve_name(f: Callable[..., object]) -> str | None:
     return f"{f.__module__}.{f.__qualname__}" if hasattr(f, "__qualname__") else None
 
 
-def get_default_nowrap_functions() -> set[Callable[..., Any]]:
+def get_default_nowrap_functions() -> set[Callable[..., object]]:
     """Functions whose results stay plain tensors: none beyond those that give no tensor."""
     return set()
 
@@ -342,9 +461,9 @@ def get_default_nowrap_functions() -> set[Callable[..., Any]]:
 def wrap_torch_function(dispatcher: Callable[..., Any]) -> Callable[..., Any]:
     """A decorator: the arguments that ``dispatcher`` gives may take the function over."""
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+        def wrapped(*args: object, **kwargs: object) -> Any:
             relevant = dispatcher(*args, **kwargs)
             if has_torch_function(relevant):
                 return handle_torch_function(wrapped, relevant, *args, **kwargs)

@@ -77,6 +77,8 @@ def executable_of(lowering: Lowering) -> Executable:
     return made
 
 
-def _ends(outputs: Sequence[object], copies: Sequence[tuple[BufferView, Any]]) -> list[BufferView]:
+def _ends(
+    outputs: Sequence[object], copies: Sequence[tuple[BufferView, object]]
+) -> list[BufferView]:
     """The buffer views that are read when all waves have run."""
     return [p for p in (*outputs, *(place for place, _ in copies)) if isinstance(p, BufferView)]

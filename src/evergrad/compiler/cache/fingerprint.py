@@ -14,13 +14,12 @@ import sys
 from functools import cache
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import evergrad
 from evergrad.compiler.cache.process_bindings import ProcessBindings
-from evergrad.compiler.frontend.capture import Captured
 from evergrad.compiler.kernels.random_rows import source_of
 from evergrad.compiler.native import jit, target
 from evergrad.compiler.schedule.buffers import address_of, strides_of
@@ -32,6 +31,12 @@ from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE
 from evergrad.core.trace import Var
 from evergrad.core.views import ViewChain
+
+if TYPE_CHECKING:
+    from evergrad.compiler.frontend.captured import Captured
+    from evergrad.core.storage import Storage
+    from evergrad.core.tensor import Tensor
+    from evergrad.core.trace import Equation
 
 # Later versions of the format write equal values in different ways.
 _MARSHAL = 2
@@ -72,7 +77,7 @@ def _versions() -> tuple[Any, ...] | None:
     return evergrad.__version__, np.__version__, sys.version, *machine, sources
 
 
-def _sources() -> tuple[Any, ...]:
+def _sources() -> tuple[object, ...]:
     """Size and time of the files that the compiler is in: its sources, the archive it was imported
     from, or the executable of a frozen application. Empty if there are none of these."""
     archive = getattr(evergrad.__loader__, "archive", None)
@@ -106,7 +111,7 @@ class _Form:
         self.bindings = bindings
         self.numbers: dict[Var, int] = {}
         self.specializations: dict[int, int] = {}
-        self.specialization_forms: list[Any] = []
+        self.specialization_forms: list[object] = []
         self.storage_numbers = {id(s): n for n, s in enumerate(bindings.storages)}
         graph = bindings.graph
         inputs = [(_type(var.type), self.enter(var)) for var in graph.inputs]
@@ -123,7 +128,7 @@ class _Form:
             (captured.arguments, len(captured.numbers), captured.result_count),
         )
 
-    def enter(self, var: Var) -> Any:
+    def enter(self, var: Var) -> tuple[int, ...] | None:
         """Number a value; its strides if it is not contiguous."""
         self.numbers[var] = len(self.numbers)
         if var._layout is None:
@@ -131,7 +136,7 @@ class _Form:
         strides = var._layout.strides
         return None if strides == strides_of(var) else strides
 
-    def equation(self, eqn: Any) -> Any:
+    def equation(self, eqn: Equation) -> object:
         number = self.specializations.get(id(eqn.specialization))
         if number is None:
             number = self.specializations[id(eqn.specialization)] = len(self.specializations)
@@ -140,20 +145,20 @@ class _Form:
         args = [numbers[a] if isinstance(a, Var) else (self.literal(a),) for a in eqn.args]
         return number, eqn.no_grad, args, [self.enter(out) for out in eqn.outs]
 
-    def specialized(self, found: Specialization) -> Any:
+    def specialized(self, found: Specialization) -> object:
         evaluate = found.op.eval
         if isinstance(evaluate, FunctionType) and not evaluate.__module__.startswith("evergrad."):
             raise UnhashableError(f"{found.op} is no row of this package")
         types = [_type(t) if isinstance(t, TensorType) else t.__name__ for t in found.types]
         return found.op.name, self.literal(found.attrs), types, [_type(t) for t in found.out_types]
 
-    def outside(self, tensor: Any) -> Any:
+    def outside(self, tensor: Tensor) -> tuple[int, int, tuple[int, ...]]:
         """The storage, offset and strides of an outside tensor."""
         value, storage = tensor._value, tensor._storage
         offset = address_of(value) - address_of(storage.value)
         return self.storage_numbers[id(storage)], offset, value.strides
 
-    def literal(self, value: object) -> Any:
+    def literal(self, value: object) -> object:
         """An attribute or a literal."""
         if value.__class__ in _PLAIN:
             return value
@@ -178,10 +183,10 @@ class _Form:
         raise UnhashableError(f"a {type(value).__name__} has no form")
 
 
-def _type(type: TensorType) -> tuple[Any, ...]:
+def _type(type: TensorType) -> tuple[tuple[int, ...], str]:
     return type.shape, type.dtype.name
 
 
-def _memory(storage: Any) -> tuple[Any, ...]:
+def _memory(storage: Storage) -> tuple[int | str | tuple[int, ...], ...]:
     array = storage.value
     return storage.nbytes, array.shape, array.strides, array.dtype.name

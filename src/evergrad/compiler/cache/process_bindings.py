@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from evergrad.compiler.frontend.capture import Captured
 from evergrad.core.source_location import SourceLocation
 from evergrad.core.storage import Storage
 from evergrad.core.trace import Var
 
 if TYPE_CHECKING:
+    from evergrad.compiler.frontend.captured import Captured
     from evergrad.core.trace import Graph
 
 

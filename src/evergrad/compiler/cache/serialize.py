@@ -53,7 +53,7 @@ def _is_plain_call(instruction: Instruction) -> bool:
     return is_known and hasattr(eqn.specialization, "run") and _is_plain((given, eqn.attrs))
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     if isinstance(value, dict):
         return all(_is_plain(item) for item in value.items())
     if value.__class__ in (tuple, list):
@@ -104,7 +104,7 @@ class _Serializer:
             executable.plan.peak,
         )).encode()  # fmt: skip
 
-    def form(self, b: Buffer) -> tuple[Any, ...]:
+    def form(self, b: Buffer) -> tuple[int | str | None, ...]:
         owner = self.storage(b.owner) if b.kind == "outside" else b.owner
         location = self.location_numbers.get(id(b.location))
         return (
@@ -122,7 +122,7 @@ class _Serializer:
     def storage(self, storage: Storage) -> int:
         return _number_of(storage, self.storages, self.storage_numbers)
 
-    def instruction(self, instruction: Instruction) -> tuple[Any, ...]:
+    def instruction(self, instruction: Instruction) -> tuple[object, ...]:
         return (
             instruction.label, int(instruction.work), bool(instruction.may_fail),
             [None if p is None else self.place(p) for p in instruction.pointers],
@@ -152,7 +152,9 @@ class _Serializer:
         )  # fmt: skip
 
 
-def _number_of(item: Any, items: list[Any], numbers: dict[int, int]) -> int:
+def _number_of(
+    item: Buffer | BufferView | Storage, items: list[Any], numbers: dict[int, int]
+) -> int:
     number = numbers.get(id(item))
     if number is None:
         number = numbers[id(item)] = len(items)
@@ -165,7 +167,7 @@ def _content(storage: Storage) -> str:
     return b64encode(storage.value.tobytes()).decode("ascii")
 
 
-def _ints(values: Any) -> tuple[int, ...]:
+def _ints(values: tuple[int, ...]) -> tuple[int, ...]:
     return tuple([int(value) for value in values])
 
 
@@ -247,7 +249,7 @@ def _set_call(
     made.outs = [places[number] for number in outs]
 
 
-def _encoded(value: Any) -> Any:
+def _encoded(value: object) -> object:
     """A plain value in a form that keeps tuples apart from lists."""
     if isinstance(value, dict):
         return {"dict": [(_encoded(k), _encoded(v)) for k, v in value.items()]}
@@ -265,7 +267,7 @@ def _decoded(form: Any) -> Any:
     return tuple(map(_decoded, members)) if kind == "tuple" else list(map(_decoded, members))
 
 
-def _type(type: Any) -> Any:
+def _type(type: TensorType | type) -> Any:
     """A tensor type, or the class of a number."""
     if isinstance(type, TensorType):
         return tuple(map(int, type.shape)), type.dtype.name

@@ -1,7 +1,7 @@
 """How one element of an op is computed, in LLVM IR.
 
-Owns the element types as IR knows them, :class:`Code` (the text being written) and
-:class:`Element`, the builder against which rows write their ``emit``. A row without one, or an
+Owns the element types as IR knows them, and :class:`Element`, the builder against which rows write
+their ``emit``. A row without one, or an
 element type that is not here, runs its NumPy evaluation inside the program.
 """
 
@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evergrad.compiler.codegen.code import Code
 from evergrad.compiler.codegen.rng import counted_element, threshold_of
-from evergrad.compiler.codegen.vecmath import functions as vecmath
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import Op
+from evergrad.core.types import Attrs
+
+if TYPE_CHECKING:
+    from evergrad.core.shapes import TensorType
 
 
 class Kind:
@@ -51,50 +56,6 @@ KINDS: dict[dtype, Kind] = {
 # whatever flags they have, and cancels ``x - x`` where x is infinite or NaN.
 FUSED = "contract"
 ANY_ORDER = "reassoc contract"
-
-
-class Code:
-    """A function's text, and the helper functions it needs."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.helpers: dict[str, str] = {}
-        self._count = 0
-
-    def fresh(self, word: str = "t") -> str:
-        self._count += 1
-        return f"{word}{self._count}"
-
-    def do(self, text: str) -> None:
-        self.lines.append(f"  {text}")
-
-    def label(self, name: str) -> None:
-        self.lines.append(f"{name}:")
-
-    def op(self, text: str) -> str:
-        name = f"%{self.fresh()}"
-        self.lines.append(f"  {name} = {text}")
-        return name
-
-    def call(self, function: str, type: str, *args: str) -> str:
-        """Call an intrinsic (named without its type) or a helper of :mod:`.vecmath.functions`."""
-        if function.startswith("llvm."):
-            mangled = f"{function}.{_mangled(type)}"
-            given = ", ".join([type] * len(args))
-            self.helpers[mangled] = f"declare {type} @{mangled}({given})"
-        else:
-            mangled = f"{function}_{_mangled(type)}"
-            self.helpers.update(vecmath.definitions(function, _mangled(type)))
-        words = ", ".join(f"{type} {a}" for a in args)
-        return self.op(f"call contract {type} @{mangled}({words})" if type in FLOATS
-                       else f"call {type} @{mangled}({words})")  # fmt: skip
-
-
-FLOATS = ("float", "double")
-
-
-def _mangled(type: str) -> str:
-    return {"float": "f32", "double": "f64"}.get(type, type)
 
 
 def constant(value: Any, found: dtype) -> str:
@@ -138,6 +99,11 @@ def load(code: Code, found: dtype, address: str, tag: str = "") -> str:
     """An element in its computing type."""
     kind = KINDS[found]
     raw = code.op(f"load {kind.storage}, ptr {address}, align {kind.bits // 8}{tag}")
+    return decoded(code, found, raw)
+
+
+def decoded(code: Code, found: dtype, raw: str) -> str:
+    """An element in its computing type, given as it is stored."""
     if found is dtypes.bool_:
         return code.op(f"icmp ne i8 {raw}, 0")
     if found is dtypes.bfloat16:
@@ -150,13 +116,19 @@ def load(code: Code, found: dtype, address: str, tag: str = "") -> str:
 
 def store(code: Code, found: dtype, value: str, address: str, tag: str = "") -> None:
     kind = KINDS[found]
-    if found is dtypes.bool_:
-        value = code.op(f"zext i1 {value} to i8")
-    elif found is dtypes.bfloat16:
-        value = _to_bfloat16(code, value)
-    elif found is dtypes.float16:
-        value = code.op(f"fptrunc float {value} to half")
+    value = encoded(code, found, value)
     code.do(f"store {kind.storage} {value}, ptr {address}, align {kind.bits // 8}{tag}")
+
+
+def encoded(code: Code, found: dtype, value: str) -> str:
+    """An element as it is stored."""
+    if found is dtypes.bool_:
+        return code.op(f"zext i1 {value} to i8")
+    if found is dtypes.bfloat16:
+        return _to_bfloat16(code, value)
+    if found is dtypes.float16:
+        return code.op(f"fptrunc float {value} to half")
+    return value
 
 
 def _to_bfloat16(code: Code, value: str) -> str:
@@ -231,12 +203,12 @@ class Element:
 
     __slots__ = ("attrs", "code", "found", "kind", "out")
 
-    def __init__(self, code: Code, found: dtype, out: dtype, attrs: dict[str, object]) -> None:
+    def __init__(self, code: Code, found: dtype, out: dtype, attrs: Attrs) -> None:
         self.code: Code = code
         self.found: dtypes.dtype = found
         self.kind: Kind = KINDS[found]
         self.out: dtypes.dtype = out
-        self.attrs: dict[str, Any] = attrs
+        self.attrs: Attrs = attrs
 
     @property
     def type(self) -> str:
@@ -309,7 +281,7 @@ class Element:
             return self.call("llvm.fabs", x)
         if not self.kind.signed:
             return x
-        return self.choose(self.lt(x, "0"), self.neg(x), x)
+        return self.choose(self.lt(x, self.number(0)), self.neg(x), x)
 
     def maximum(self, a: str, b: str) -> str:
         return self._extreme("max", a, b)
@@ -439,10 +411,20 @@ class Element:
         return self.call("llvm.copysign", size, sign)
 
     def pow(self, a: str, b: str) -> str:
-        return self.call("llvm.pow", a, b)
+        return self.math("pow", a, b)
 
 
-def supports(op: Op, operands: tuple[Any, ...], outs: tuple[Any, ...]) -> bool:
+def emit_op(code: Code, op: Op, found: dtype, out: dtype, attrs: Attrs, args: Sequence[str]) -> str:
+    """One element of an elementwise op, of arguments of type ``found``."""
+    emit = op.emit
+    assert emit.function is not None, f"{op.name} is not elementwise"
+    value = emit.function(Element(code, found, out, attrs), *args)
+    return value if emit.exact else rounded(code, out, value)
+
+
+def supports(
+    op: Op, operands: tuple[TensorType, ...], outs: tuple[TensorType] | tuple[TensorType, ...]
+) -> bool:
     """Whether an element of a row can be emitted for these types."""
     if op.emit.function is None or not all(t.dtype in KINDS for t in (*operands, *outs)):
         return False

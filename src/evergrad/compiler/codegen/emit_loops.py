@@ -12,15 +12,17 @@ from typing import Any
 
 from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.codegen.blocked_sums import BLOCK, ROWS, is_float_sum
-from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.codegen.code import Code
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.codegen.loop_accesses import NO_SLOT, STATUS, Access, Factor
 from evergrad.compiler.codegen.loop_entry import EntryBlock
 from evergrad.compiler.codegen.loop_kernel_cache import cached_kernel
-from evergrad.compiler.codegen.loop_nest import LoopNest
+from evergrad.compiler.codegen.loop_lanes import LaneEmitter
+from evergrad.compiler.codegen.loop_nest import TILE_COLUMNS, LoopNest
 from evergrad.compiler.codegen.loop_point import IterationPoint, emit_element
 from evergrad.compiler.codegen.loop_reductions import ReductionEmitter
 from evergrad.compiler.codegen.reductions import combine_of
+from evergrad.compiler.codegen.transposed_tiles import tile_function
 from evergrad.compiler.native.jit import name_of, vector_bits
 from evergrad.core.row_facts import Combine, Indexing
 from evergrad.core.trace import Equation, Var
@@ -48,7 +50,7 @@ class LoopEmitter(LoopNest):
         return kernel
 
     @cached_property
-    def tall_sums(self) -> list[Any]:
+    def tall_sums(self) -> list[Equation]:
         """Sums over so many outer iterations that they are blocked."""
         per_chunk, _ = self.partition()
         return [
@@ -56,16 +58,33 @@ class LoopEmitter(LoopNest):
             if per_chunk > ROWS and self.keeps_inner(eqn) and is_float_sum(eqn)
         ]  # fmt: skip
 
+    @property
+    def has_runs(self) -> bool:
+        """Whether the innermost loop runs several times in one outer iteration."""
+        return len(self.inner_extents) > 1 or self.inner_extents[-1] > self.block
+
+    @cached_property
+    def block(self) -> int:
+        """The most elements of a run of the innermost loop: few where strided operands keep it
+        from being vectorized, and a sum adds all of them to one accumulator."""
+        is_strided = any(a.inner[-1] not in (0, a.dtype.itemsize) for a in self.accesses)
+        sums = [e for e in self.group.members if e.op.combine and is_float_sum(e)]
+        return ROWS if is_strided and sums else BLOCK
+
     def emit(self) -> Kernel:
         """The kernel of the structure, without arguments."""
         self.code: Code = Code()
         self.entry: EntryBlock = EntryBlock(self.code, self)
         self.reductions: ReductionEmitter = ReductionEmitter(self)
+        self.lanes: LaneEmitter = LaneEmitter(self)
         self.loop_count: int = 0
         self.metadata: list[str] = []
         # Of the outer iteration: the address of each access, and the outer values known so far.
         self.bases: dict[int, str] = {}
         self.outer_values: dict[Var, str] = {}
+        # Of a tile: the iterations of its loops, and where accesses lead that go through copies.
+        self.tile_extents: list[str] = []
+        self.staged: dict[int, str] = {}
         # Of the pass: loads that are hoisted out of the inner loops.
         self.invariant: dict[int, str] = {}
         self.chunk_bounds()
@@ -87,6 +106,14 @@ class LoopEmitter(LoopNest):
         if access.slot == NO_SLOT:
             return self.code.op(f"ptrtoint ptr {address} to i64")
         return elementwise.load(self.code, access.dtype, address, tag)
+
+    def inner_stride(self, access: Access, d: int) -> str:
+        """The stride along an inner loop. What is costly uses a sum of two arguments: of a single
+        one LLVM assumes that it is 1, and leaves all other strides to a scalar loop."""
+        stride = self.entry.number(("inner stride", id(access), d))
+        if not self.is_costly:
+            return stride
+        return self.code.op(f"add i64 {stride}, {self.entry.number('zero')}")
 
     # -- loops ----------------------------------------------------------------------------------
 
@@ -122,22 +149,29 @@ class LoopEmitter(LoopNest):
             self.loop_count += 2
             n = self.loop_count
             self.metadata += [
-                f"!M{n} = distinct !{{!M{n}, !M{n + 1}}}",
+                f"!M{n} = distinct !{{!M{n}, !M{n + 1}{self.one_at_a_time}}}",
                 f'!M{n + 1} = !{{!"llvm.loop.parallel_accesses", !M0}}',
             ]
             tag = f", !llvm.loop !M{n}"
         code.do(f"br label %{head}{tag}")
         code.label(end)
 
+    @property
+    def one_at_a_time(self) -> str:
+        """Metadata of loops in tiles, which are too short for several registers at a time."""
+        return ', !{!"llvm.loop.interleave.count", i32 1}' if self.tiled_extents else ""
+
     def inner_loops(
-        self, body: Callable[[list[str]], None], after: Callable[[str], None], indices: list[str]
+        self, body: Callable[[list[str]], None], after: Callable[[], None], indices: list[str]
     ) -> None:
         """The loops over the inner dimensions, from the one after ``indices`` on. ``after`` is
-        emitted after each run of the innermost one, with the number of its elements."""
+        emitted after each run of the innermost one."""
         depth = len(indices)
         is_last = depth == len(self.inner_extents) - 1
         low, high = "%row_lo", "%row_hi"
-        if not self.flat:
+        if self.tile_extents:
+            low, high = "0", self.tile_extents[depth]
+        elif not self.flat:
             low, high = "0", self.entry.number(("inner", depth))
 
         def iteration(index: str) -> None:
@@ -148,27 +182,27 @@ class LoopEmitter(LoopNest):
 
         if not is_last:
             self.loop(low, high, iteration, vectorize=False)
-        elif self.inner_extents[-1] <= BLOCK:
+        elif self.inner_extents[-1] <= self.block:
             self.loop(low, high, iteration, vectorize=True)
-            after(self.code.op(f"sub i64 {high}, {low}"))
+            after()
         else:
             self.loop_in_blocks(low, high, iteration, after)
 
     def loop_in_blocks(
-        self, low: str, high: str, body: Callable[[str], None], after: Callable[[str], None]
+        self, low: str, high: str, body: Callable[[str], None], after: Callable[[], None]
     ) -> None:
-        """A vectorized loop in runs of at most ``BLOCK`` elements."""
-        code = self.code
+        """A vectorized loop in runs of at most ``block`` elements."""
+        code, block = self.code, self.block
         missing = code.op(f"sub i64 {high}, {low}")
-        rounded = code.op(f"add i64 {missing}, {BLOCK - 1}")
-        blocks = code.op(f"sdiv i64 {rounded}, {BLOCK}")
+        rounded = code.op(f"add i64 {missing}, {block - 1}")
+        blocks = code.op(f"sdiv i64 {rounded}, {block}")
 
         def run(number: str) -> None:
-            start = code.op(f"add i64 {low}, {code.op(f'mul i64 {number}, {BLOCK}')}")
-            behind = code.op(f"add i64 {start}, {BLOCK}")
+            start = code.op(f"add i64 {low}, {code.op(f'mul i64 {number}, {block}')}")
+            behind = code.op(f"add i64 {start}, {block}")
             end = code.call("llvm.smin", "i64", behind, high)
             self.loop(start, end, body, vectorize=True)
-            after(code.op(f"sub i64 {end}, {start}"))
+            after()
 
         self.loop("0", blocks, run, vectorize=False)
 
@@ -188,13 +222,60 @@ class LoopEmitter(LoopNest):
         for access in self.accesses:
             if access.lookup is None:
                 self.bases[id(access)] = self.base_address(access, indices)
-        self.outer_values = {}
+        self.outer_values, self.invariant = {}, {}
         for access in self.accesses:
             if access.lookup is not None:
-                self.bases[id(access)] = self.lookup_address(access)
+                self.bases[id(access)] = self.lookup_address(access, indices)
+        if self.tiled_extents:
+            self.start_tile(indices)
         self.outer_stage(-1)
         self.inner_passes()
+        self.finish_tile()
         self.reductions.count_row()
+
+    # -- tiles ----------------------------------------------------------------------------------
+
+    def start_tile(self, indices: list[str]) -> None:
+        """The extents of a tile, and transposed copies of what is read in another order."""
+        code, number = self.code, self.entry.number
+        self.tile_extents = []
+        for d, index in enumerate(indices[-2:]):
+            done = code.op(f"mul i64 {index}, {number(('inner', d))}")
+            missing = code.op(f"sub i64 {number(('tiled', d))}, {done}")
+            extent = code.call("llvm.smin", "i64", missing, number(("inner", d)))
+            self.tile_extents.append(extent)
+        rows, columns = self.tile_extents
+        self.staged = {}
+        for access in self.accesses:
+            if access.column is None:
+                continue
+            source = self.bases[id(access)]
+            copy = self.entry.memory(self.tile_rows * access.inner[0])
+            self.bases[id(access)], self.staged[id(access)] = copy, source
+            if self.is_input(access):
+                strides = self.entry.number(("column", id(access))), str(TILE_COLUMNS)
+                self.copy_tile(access, (source, copy), (rows, columns), strides)
+
+    def finish_tile(self) -> None:
+        """Transpose what was written in another order into its place."""
+        for access in self.accesses:
+            if id(access) in self.staged and not self.is_input(access):
+                pointers = self.bases[id(access)], self.staged[id(access)]
+                rows, columns = self.tile_extents
+                strides = str(TILE_COLUMNS), self.entry.number(("column", id(access)))
+                self.copy_tile(access, pointers, (columns, rows), strides)
+
+    def copy_tile(
+        self,
+        access: Access,
+        pointers: tuple[str, str],
+        extents: tuple[str, str],
+        strides: tuple[str, str],
+    ) -> None:
+        name, definitions = tile_function(access.dtype.itemsize)
+        self.code.helpers.update(definitions)
+        given = [f"ptr {p}" for p in pointers] + [f"i64 {n}" for n in (*extents, *strides)]
+        self.code.do(f"call void @{name}({', '.join(given)})")
 
     def base_address(self, access: Access, indices: list[str]) -> str:
         code = self.code
@@ -206,16 +287,17 @@ class LoopEmitter(LoopNest):
                 address = code.op(f"getelementptr i8, ptr {address}, i64 {offset}")
         return address
 
-    def lookup_address(self, access: Access) -> str:
+    def lookup_address(self, access: Access, indices: list[str]) -> str:
         """The address of the slice of a table that is looked up."""
         assert access.lookup is not None
-        indices, code = access.lookup.indices, self.code
-        index = elementwise.load(code, indices.dtype, self.bases[id(indices)])
+        given, code = access.lookup.indices, self.code
+        index = elementwise.load(code, given.dtype, self.bases[id(given)])
         extent = self.entry.number(("table extent", id(access)))
         index = self.checked_index(index, extent, access.lookup.wraps)
         stride = self.entry.number(("table stride", id(access)))
         offset = code.op(f"mul i64 {index}, {stride}")
-        return code.op(f"getelementptr i8, ptr {self.pointer(access)}, i64 {offset}")
+        start = self.base_address(access, indices)
+        return code.op(f"getelementptr i8, ptr {start}, i64 {offset}")
 
     def checked_index(self, index: str, extent: str, wraps: bool) -> str:
         """An index in range: one that is not sets the status word and becomes 0."""
@@ -247,11 +329,14 @@ class LoopEmitter(LoopNest):
         kept = [v for v in self.scratch if self.stage[v] == number]
         if not (reductions or stores or kept):
             return
-        accumulators = {
-            id(eqn): self.reductions.accumulator(eqn)
-            for eqn in reductions
-            if eqn.outs[0] not in self.group.outer_reductions
-        }
+        if self.by_lanes:
+            accumulators = self.lanes.accumulators(reductions)
+        else:
+            accumulators = {
+                id(eqn): self.reductions.accumulator(eqn)
+                for eqn in reductions
+                if eqn.outs[0] not in self.group.outer_reductions
+            }
 
         def body(indices: list[str]) -> None:
             point = IterationPoint(self, number, indices)
@@ -265,13 +350,19 @@ class LoopEmitter(LoopNest):
             for var in stores:
                 point.store(self.stores[var], point.value(var))
             for eqn in reductions:
-                self.reductions.accumulate(eqn, point, accumulators.get(id(eqn)))
+                if self.by_lanes:
+                    self.lanes.accumulate(eqn, point, accumulators[id(eqn)])
+                else:
+                    self.reductions.accumulate(eqn, point, accumulators.get(id(eqn)))
 
-        def after(elements: str) -> None:
-            self.reductions.count_run(reductions, accumulators, elements)
+        def after() -> None:
+            self.reductions.flush_runs(reductions, accumulators)
 
         self.hoist_invariant_loads()
         self.inner_loops(body, after, [])
+        if self.by_lanes:
+            self.lanes.results(reductions, accumulators)
+            return
         for eqn in reductions:
             if id(eqn) in accumulators:
                 result = self.reductions.result(eqn, accumulators[id(eqn)])
@@ -295,6 +386,12 @@ class LoopEmitter(LoopNest):
 
     def outer_stage(self, number: int) -> None:
         """The outer values that are known after a pass."""
+        if self.by_lanes:
+            known = [e for e in self.group.members if self.stage[e.outs[0]] == number
+                     and (e.op.combine or self.is_outer(e.outs[0]))]  # fmt: skip
+            stored = [e.outs[0] for e in known if e.outs[0] in self.stores]
+            self.lanes.compute(number, [e for e in known if not e.op.combine], stored)
+            return
         for eqn in self.group.members:
             out = eqn.outs[0]
             if self.stage[out] != number:
@@ -344,7 +441,7 @@ class LoopEmitter(LoopNest):
         name = name_of(ir, "loops")
         return Kernel(name, ir.replace("@SELF", f"@{name}"), self.code.helpers)
 
-    def kernel_slots(self) -> list[tuple[str, Any]]:
+    def kernel_slots(self) -> list[tuple[str, Var | None]]:
         return [*self.slots, *(("partial", e.outs[0]) for e in self.outer_reductions())]
 
     def kernel_partials(self) -> list[tuple[Var, Combine, int]]:

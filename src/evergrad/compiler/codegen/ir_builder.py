@@ -1,7 +1,8 @@
-"""IR builder of explicitly vectorized kernels: named arguments, loops, vectors.
+"""The IR builder: integers, addresses, vectors, loops and branches in LLVM IR.
 
-For the kernels of matrix products, convolution and pooling. :class:`KernelBuilder` is the kernel
-under construction; :class:`Vector` the vector type of one register.
+:class:`IRBuilder` writes the body of a function with vectors of one type (:class:`Vector`).
+:class:`.kernel_builder.KernelBuilder` adds the arguments of a kernel to it,
+:class:`.function_builder.FunctionBuilder` stack variables and functions that kernels call.
 """
 
 from __future__ import annotations
@@ -10,21 +11,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.elementwise import Code
-from evergrad.compiler.codegen.kernel import Kernel
-from evergrad.compiler.native.jit import name_of, vector_bits
+from evergrad.compiler.codegen.code import Code
+from evergrad.compiler.native.jit import vector_bits
 from evergrad.compiler.native.target import machine, vector_registers
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 
-# The least and the most operations of a chunk, where the number of items allows it.
-_MIN_CHUNK_WORK = 1 << 16
-MAX_CHUNK_WORK = 1 << 21
-_CACHE_LINE = machine().line_bytes
+CACHE_LINE = machine().line_bytes
 # The least registers (in bytes) with masked loads, and with masked stores that are not slow.
 _MASKED_LOADS, _MASKED_STORES = 32, 64
-# Chunks that are enough for any number of threads.
-ENOUGH_CHUNKS = 16
 
 
 class Vector(NamedTuple):
@@ -76,23 +71,12 @@ class Carried:
         self.after = values
 
 
-class KernelBuilder(Code):
-    """IR of a kernel with named ``pointers``, then ``numbers``; further numbers are tables, whose
-    address is :meth:`table`."""
+class IRBuilder(Code):
+    """The body of a function, with vectors of type ``vector``."""
 
-    def __init__(self, vector: Vector, pointers: Sequence[str], numbers: Sequence[str]) -> None:
+    def __init__(self, vector: Vector) -> None:
         super().__init__()
         self.vector = vector
-        self.count: int = len(pointers) + len(numbers)
-        self.named: dict[str, str] = {}
-        for index, name in enumerate((*pointers, *numbers)):
-            address = self.op(f"getelementptr i64, ptr %args, i64 {index}")
-            type = "ptr" if index < len(pointers) else "i64"
-            self.named[name] = self.op(f"load {type}, ptr {address}")
-        self.scratch: str = self._aligned("%scratch")
-
-    def __getitem__(self, name: str) -> str:
-        return self.named[name]
 
     # -- integers -------------------------------------------------------------------------------
 
@@ -111,8 +95,11 @@ class KernelBuilder(Code):
             total = self.op(f"mul i64 {total}, {value}")
         return str(total)
 
-    def least(self, a: str, b: str) -> str:
-        return self.call("llvm.smin", "i64", a, b)
+    def least(self, a: str | int, b: str | int) -> str:
+        return self.call("llvm.smin", "i64", str(a), str(b))
+
+    def most(self, a: str | int, b: str | int) -> str:
+        return self.call("llvm.smax", "i64", str(a), str(b))
 
     def split(self, value: str, extent: str) -> tuple[str, str]:
         """An index in two dimensions, the inner of this extent: quotient and remainder."""
@@ -120,19 +107,15 @@ class KernelBuilder(Code):
 
     # -- memory ---------------------------------------------------------------------------------
 
+    def at_byte(self, pointer: str, *offsets: str | int) -> str:
+        """The address at an offset in bytes."""
+        return self.op(f"getelementptr i8, ptr {pointer}, i64 {self.add(*offsets)}")
+
     def at(self, pointer: str, *offsets: str | int) -> str:
         """The address at an offset in elements."""
         return self.op(
             f"getelementptr {self.vector.element}, ptr {pointer}, i64 {self.add(*offsets)}"
         )
-
-    def table(self, start: str | int = 0) -> str:
-        """The address of a number after the named ones."""
-        return self.op(f"getelementptr i64, ptr %args, i64 {self.add(start, self.count)}")
-
-    def number(self, table: str, index: str | int) -> str:
-        address = self.op(f"getelementptr i64, ptr {table}, i64 {index}")
-        return self.op(f"load i64, ptr {address}")
 
     def load(self, address: str) -> str:
         return self.op(f"load {self.vector.element}, ptr {address}")
@@ -140,10 +123,10 @@ class KernelBuilder(Code):
     def store(self, value: str, address: str) -> None:
         self.do(f"store {self.vector.element} {value}, ptr {address}")
 
-    def _aligned(self, pointer: str) -> str:
+    def aligned(self, pointer: str) -> str:
         """An address rounded up to a cache line."""
         address = self.op(f"ptrtoint ptr {pointer} to i64")
-        left = self.op(f"and i64 {self.sub(0, address)}, {_CACHE_LINE - 1}")
+        left = self.op(f"and i64 {self.sub(0, address)}, {CACHE_LINE - 1}")
         return self.op(f"getelementptr i8, ptr {pointer}, i64 {left}")
 
     # -- vectors --------------------------------------------------------------------------------
@@ -154,6 +137,15 @@ class KernelBuilder(Code):
         return self.op(
             f"shufflevector {many} {one}, {many} poison, {self.vector.of('i32')} zeroinitializer"
         )
+
+    def splat_constant(self, value: str | int, type: str) -> str:
+        """A constant in every lane."""
+        return f"<{', '.join([f'{type} {value}'] * self.vector.lanes)}>"
+
+    def first_lanes(self, count: str) -> str:
+        """A mask of the first ``count`` lanes."""
+        numbers = f"<{', '.join(f'i32 {n}' for n in range(self.vector.lanes))}>"
+        return self.op(f"icmp slt {self.vector.of('i32')} {numbers}, {self.splat_index(count)}")
 
     def lane_indices(self, start: str, stride: str | int = 1) -> str:
         """For each lane its index, ``stride`` apart; 32 bits wide."""
@@ -183,12 +175,16 @@ class KernelBuilder(Code):
         self.do(f"store {vector.type} {value}, ptr {address}, align {vector.size}")
 
     def load_masked(
-        self, address: str, mask: str, otherwise: str, vector: Vector | None = None
+        self,
+        address: str,
+        mask: str,
+        otherwise: str = "zeroinitializer",
+        vector: Vector | None = None,
     ) -> str:
         """The lanes of a mask, and others where it is false. Registers of 128 bits have no masked
         loads: a whole register is loaded at once there, other masks lane by lane."""
         vector = vector or self.vector
-        if vector.bytes >= _MASKED_LOADS:
+        if self.vector.bytes >= _MASKED_LOADS:
             return self._load_lanes(address, mask, otherwise, vector)
         word = self.fresh("masked")
         self._branch_if_all(mask, vector, word)
@@ -239,10 +235,13 @@ class KernelBuilder(Code):
 
     def _branch_if_all(self, mask: str, vector: Vector, word: str) -> None:
         """Branch to the label ``whole`` of a word if all lanes are in a mask, else to ``part``."""
-        masks, name = vector.of("i1"), f"llvm.vector.reduce.and.v{vector.lanes}i1"
-        self.helpers[name] = f"declare i1 @{name}({masks})"
-        every = self.op(f"call i1 @{name}({masks} {mask})")
+        every = self._reduced("and", mask, vector)
         self.do(f"br i1 {every}, label %{word}.whole, label %{word}.part")
+
+    def _reduced(self, operation: str, mask: str, vector: Vector) -> str:
+        masks, name = vector.of("i1"), f"llvm.vector.reduce.{operation}.v{vector.lanes}i1"
+        self.helpers[name] = f"declare i1 @{name}({masks})"
+        return self.op(f"call i1 @{name}({masks} {mask})")
 
     def load_strided(
         self, kind: int, address: str, start: str, stride: str, low: str, high: str, otherwise: str
@@ -325,11 +324,27 @@ class KernelBuilder(Code):
         pair = [self.op(f"bitcast {many} {value} to {words}") for value in (a, b)]
         return self.op(f"call {many} @{name}({many} {c}, {words} {pair[0]}, {words} {pair[1]})")
 
+    def lanewise(self, instruction: str, a: str, b: str) -> str:
+        """An instruction with two operands, such as ``fadd`` or ``fcmp ogt``."""
+        return self.op(f"{instruction} {self.vector.type} {a}, {b}")
+
     def plus(self, a: str, b: str) -> str:
-        return self.op(f"fadd {self.vector.type} {a}, {b}")
+        return self.lanewise("fadd", a, b)
 
     def minus(self, a: str, b: str) -> str:
-        return self.op(f"fsub {self.vector.type} {a}, {b}")
+        return self.lanewise("fsub", a, b)
+
+    def choose(self, mask: str, a: str, b: str) -> str:
+        """The lanes of ``a`` where a mask holds, else those of ``b``."""
+        many = self.vector.type
+        return self.op(f"select {self.vector.of('i1')} {mask}, {many} {a}, {many} {b}")
+
+    def larger(self, a: str, b: str) -> str:
+        return self.choose(self.lanewise("fcmp ogt", a, b), a, b)
+
+    def any_lane(self, mask: str) -> str:
+        """Whether a mask holds in any lane."""
+        return self._reduced("or", mask, self.vector)
 
     def half(self, value: str) -> str:
         return self.op(f"fmul {self.vector.type} {value}, {self.splat('0.5', self.vector.element)}")
@@ -344,6 +359,22 @@ class KernelBuilder(Code):
         """The even and the odd lanes of two vectors, counted through both."""
         lanes = self.vector.lanes
         return [self.shuffled([a, b], [2 * n + odd for n in range(lanes)]) for odd in range(2)]
+
+    def transposed(self, rows: Sequence[str]) -> list[str]:
+        """A square tile of vectors, transposed."""
+        lanes, half = self.vector.lanes, 1
+        found = list(rows)
+        while half < lanes:
+            low = [i if not i & half else i - half + lanes for i in range(lanes)]
+            high = [i + half if not i & half else i + lanes for i in range(lanes)]
+            rows, found = found, list(found)
+            for i in range(lanes):
+                if not i & half:
+                    pair = [rows[i], rows[i + half]]
+                    found[i] = self.shuffled(pair, low)
+                    found[i + half] = self.shuffled(pair, high)
+            half *= 2
+        return found
 
     def sum_of_lanes(self, value: str) -> str:
         element, many = self.vector.element, self.vector.type
@@ -365,6 +396,10 @@ class KernelBuilder(Code):
         """A loop over the numbers from ``first`` up to but without ``last``."""
         with self.carrying_loop(last, [], step, first) as (index, _):
             yield index
+
+    def loop_metadata(self) -> str:
+        """What follows the branch back to the head of a loop."""
+        return ""
 
     @contextmanager
     def carrying_loop(
@@ -388,7 +423,7 @@ class KernelBuilder(Code):
         self.do(f"br label %{word}.next")
         self.label(f"{word}.next")
         self.do(f"{index}.next = add i64 {index}, {step}")
-        self.do(f"br label %{word}.head")
+        self.do(f"br label %{word}.head{self.loop_metadata()}")
         self.label(f"{word}.end")
         self.lines[head:head] = [
             f"  {name} = phi {type} [{value}, %{word}.before], [{after}, %{word}.next]"
@@ -415,36 +450,3 @@ class KernelBuilder(Code):
         for kind, condition in ((1, is_one), (2, is_two), (0, neither)):
             with self.when(condition):
                 yield kind
-
-    def items(self, chunk: str, per_chunk: str, items: str) -> tuple[str, str]:
-        """The first item of a chunk, and its end."""
-        first = self.mul(chunk, per_chunk)
-        return first, self.least(self.add(first, per_chunk), items)
-
-    def kernel(self, kind: str) -> Kernel:
-        """The finished kernel, without numbers."""
-        body = "\n".join(self.lines)
-        ir = (
-            "define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind {\nentry:\n"
-            f"{body}\n  ret void\n}}\n"
-        )
-        name = name_of(ir + "".join(self.helpers.values()), kind)
-        return Kernel(name, ir.replace("@SELF", f"@{name}"), self.helpers)
-
-
-def with_numbers(
-    made: Kernel, numbers: Sequence[int], tables: Sequence[int], chunks: int, scratch: int = 0
-) -> Kernel:
-    """A kernel of the same IR with numbers of its own."""
-    kernel = Kernel(made.name, made.ir, made.helpers)
-    kernel.numbers = [*numbers, *tables]
-    kernel.chunks = chunks
-    kernel.scratch = scratch + _CACHE_LINE if scratch else 0
-    return kernel
-
-
-def items_per_chunk(items: int, work: int) -> int:
-    """The items of a chunk, given the work of one."""
-    work = max(work, 1)
-    wanted = max(-(-items // ENOUGH_CHUNKS), _MIN_CHUNK_WORK // work)
-    return max(1, min(wanted, MAX_CHUNK_WORK // work, items))

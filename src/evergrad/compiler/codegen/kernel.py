@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from evergrad.compiler.codegen.code import Code
+from evergrad.compiler.native.jit import name_of
 from evergrad.core.row_facts import Combine
 from evergrad.core.trace import Var
 
@@ -52,3 +54,14 @@ class Kernel:
         made.calls = {place: called.without_ir() for place, called in self.calls.items()}
         made.chunks, made.scratch = self.chunks, self.scratch
         return made
+
+
+def kernel_of(code: Code, kind: str) -> Kernel:
+    """The kernel with a text as its body, without arguments."""
+    body = "\n".join(code.lines)
+    ir = (
+        "define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind {\nentry:\n"
+        f"{body}\n  ret void\n}}\n"
+    )
+    name = name_of(ir + "".join(code.helpers.values()), kind)
+    return Kernel(name, ir.replace("@SELF", f"@{name}"), code.helpers)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from evergrad.compiler.schedule.nodes import Group
 
 STATUS = "status"
+# Of memory accesses in loops whose iterations do not depend on one another.
+PARALLEL = ", !llvm.access.group !M0"
 # The slot of an access without memory: its address is the index of the element.
 NO_SLOT = -1
 # Factors that stay in the IR, where LLVM simplifies the product.
@@ -30,7 +32,7 @@ _SIMPLE = {
 
 
 class Lookup:
-    """A table whose slices are looked up along its first dimension."""
+    """A table whose slices are looked up along one dimension."""
 
     __slots__ = ("extent", "indices", "stride", "wraps")
 
@@ -55,9 +57,10 @@ class Factor:
 
 class Access:
     """Memory that a kernel reads or writes: strides in bytes along the dimensions of the domain,
-    and along its collapsed outer and inner loops."""
+    and along its collapsed outer and inner loops. ``column``: the stride of the columns of a tile
+    of which a transposed copy is read or written instead."""
 
-    __slots__ = ("dtype", "inner", "lookup", "outer", "slot", "strides")
+    __slots__ = ("column", "dtype", "inner", "lookup", "outer", "slot", "strides")
 
     def __init__(self, slot: int, dtype: dtype, strides: tuple[int, ...]) -> None:
         self.slot: int = slot
@@ -66,6 +69,12 @@ class Access:
         self.outer: tuple[int, ...] = ()
         self.inner: tuple[int, ...] = ()
         self.lookup: Lookup | None = None
+        self.column: int | None = None
+
+    def stage(self, columns: int) -> None:
+        """Go through a transposed copy of a tile, with rows of that many elements."""
+        size = self.dtype.itemsize
+        self.column, self.inner = self.inner[1], (columns * size, size)
 
 
 class LoopAccesses:
@@ -114,7 +123,7 @@ class LoopAccesses:
         if any(e.op.looks_up for e in self.group.members):
             self.slot(STATUS, None)
 
-    def slot(self, kind: str, value: Any) -> int:
+    def slot(self, kind: str, value: Var | None) -> int:
         for number, known in enumerate(self.slots):
             if known[0] == kind and known[1] is value:
                 return number
@@ -138,7 +147,9 @@ class LoopAccesses:
                 strides[axis] = stride
         return tuple(strides)
 
-    def operand(self, eqn: Equation, number: int, arg: Any, axes: tuple[int, ...]) -> Any:
+    def operand(
+        self, eqn: Equation, number: int, arg: Var | float, axes: tuple[int, ...]
+    ) -> str | Factor | Var | Access:
         """An argument of an equation: a constant (IR), a factor, a value of the group or an
         access."""
         if eqn.op is FULL:
@@ -180,14 +191,15 @@ class LoopAccesses:
 
     def lookup_operand(self, eqn: Equation, number: int, arg: Var, axes: tuple[int, ...]) -> Access:
         """The indices of a lookup, or its table."""
-        rank = len(eqn.args[1].type.shape)
+        start, index = eqn.attrs["start"], eqn.args[1]
+        end = start + len(index.type.shape)
+        indices = self.access("read", index, self.strides_along(index, axes[start:end]))
         if number == 1:
-            return self.access("read", arg, self.strides_along(arg, axes[:rank]))
-        indices = self.access("read", eqn.args[1], self.strides_along(eqn.args[1], axes[:rank]))
-        strides = self.strides_along(arg, (-1, *axes[rank:]))
+            return indices
+        strides = self.strides_along(arg, (*axes[:start], -1, *axes[end:]))
         table = Access(self.slot("read", arg), arg.type.dtype, strides)
         table.lookup = Lookup(
-            indices, self.layout(arg).strides[0], arg.type.shape[0], eqn.attrs["wrap"]
+            indices, self.layout(arg).strides[start], arg.type.shape[start], eqn.attrs["wrap"]
         )
         self.accesses.append(table)
         return table

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.codegen.code import Code
+from evergrad.compiler.codegen.ir_builder import CACHE_LINE
 from evergrad.compiler.codegen.loop_accesses import Factor
 from evergrad.compiler.codegen.loop_nest import LoopNest
 
@@ -27,13 +28,19 @@ class EntryBlock:
         total = nest.inner_size if nest.flat else nest.outer_size
         self.add("total", total // nest.group.blocks)
         self.add("per_chunk", per_chunk)
+        if nest.is_costly:
+            self.add("zero", 0)
         if nest.group.blocks > 1:
             self.add("chunks", chunks)
         for d, extent in enumerate(nest.outer_extents):
             self.add(("outer", d), extent)
         for d, extent in enumerate(nest.inner_extents):
             self.add(("inner", d), extent)
+        for d, extent in enumerate(nest.tiled_extents):
+            self.add(("tiled", d), extent)
         for access in nest.accesses:
+            if access.column is not None:
+                self.add(("column", id(access)), access.column // access.dtype.itemsize)
             for d, stride in enumerate(access.outer):
                 self.add(("outer stride", id(access), d), stride)
             for d, stride in enumerate(access.inner):
@@ -71,6 +78,12 @@ class EntryBlock:
         if line not in self.lines:
             self.lines.append(f"  {name}p = getelementptr i64, ptr %args, i64 {index}")
             self.lines.append(line)
+        return name
+
+    def memory(self, size: int) -> str:
+        """Some bytes on the stack, at the start of a cache line."""
+        name = f"%{self.code.fresh('m')}"
+        self.lines.append(f"  {name} = alloca [{size} x i8], align {CACHE_LINE}")
         return name
 
     def variable(self, type: str) -> str:

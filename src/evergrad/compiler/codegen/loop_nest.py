@@ -1,18 +1,24 @@
 """The loop nest of a group: its loops, and the pass in which each value is computed.
 
 The outer loops are over the dimensions that are not ``inner``. The inner loops are traversed once,
-or once more for every inner reduction whose result later members need: these are the passes.
+or once more for every inner reduction whose result later members need: these are the passes. Where
+accesses are contiguous along different dimensions, two loops are tiled, and what is read or written
+against the order of its memory goes through a transposed copy of the tile.
 :class:`~.codegen.emit_loops.LoopEmitter` emits the IR.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from evergrad.compiler.codegen.blocked_sums import ROWS
 from evergrad.compiler.codegen.kernel import Chunking
-from evergrad.compiler.codegen.loop_accesses import STATUS, LoopAccesses
+from evergrad.compiler.codegen.loop_accesses import STATUS, Access, LoopAccesses
+from evergrad.compiler.native.target import machine
+from evergrad.core import dtypes
 from evergrad.core.row_facts import Cost, Indexing
 from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
@@ -25,13 +31,31 @@ if TYPE_CHECKING:
 _CHUNK = 8192
 _MAX_CHUNKS = 64
 _MAX_PARTIALS = 16
+_LINE = machine().line_bytes
+# The least extents of tiled loops, the iterations of the innermost loop of a tile, and the least of
+# the other one: as many more as a cache line has elements.
+_LEAST_TILED = 8
+_FEW = 16  # iterations of costly loops: fewer are not left innermost
+# Elements of a reduction that goes by lanes.
+_MOST_IN_LANES = 128
+TILE_COLUMNS = 64
+_TILE_ROWS = 16
+
+
+class Loop(NamedTuple):
+    """A loop: its extent, and the stride of each access along it."""
+
+    extent: int
+    strides: tuple[int, ...]
+
+    def split(self, tile: int) -> tuple[Loop, Loop]:
+        """The loop over tiles, and that over the iterations of one. The last tile may be short."""
+        over = Loop(-(-self.extent // tile), tuple(tile * stride for stride in self.strides))
+        return over, Loop(tile, self.strides)
 
 
 class LoopNest(LoopAccesses):
     """The loops of one group. ``flat``: there is one loop, over elements, and no outer one."""
-
-    inner_dims: list[list[int]]
-    outer_dims: list[list[int]]
 
     def __init__(
         self,
@@ -42,6 +66,11 @@ class LoopNest(LoopAccesses):
         stored: set[Var],
     ) -> None:
         super().__init__(group, values, layout, strides, stored)
+        # Of tiled loops: the extents of the whole loops. The last two outer ones are over tiles.
+        self.tiled_extents: tuple[int, ...] = ()
+        self.tile_rows: int = 0  # at most
+        # Whether the innermost loop is over outer iterations, for reductions of few elements.
+        self.by_lanes: bool = False
         self.arrange()
         self.assign_stages()
 
@@ -50,29 +79,101 @@ class LoopNest(LoopAccesses):
     def arrange(self) -> None:
         """Order the dimensions, outer ones first, and collapse those that are contiguous."""
         group = self.group
-        inner = group.inner
-        if inner is None:
-            dims = self.collapsed(sorted(group.dims))
-            self.outer_dims, self.inner_dims = dims[:-1], dims[-1:]
+        if group.inner is None:
+            loops = self.loops_over(sorted(group.dims))
+            outer, inner = self.tiled(loops[:-1], loops[-1:])
         else:
-            self.outer_dims = self.collapsed(sorted(group.dims - inner))
-            self.inner_dims = self.collapsed(sorted(inner))
-        self.outer_extents: list[int] = [
-            prod(group.shape[d] for d in dim) for dim in self.outer_dims
-        ]
-        self.inner_extents: list[int] = [
-            prod(group.shape[d] for d in dim) for dim in self.inner_dims
-        ]
-        for access in self.accesses:
-            access.outer = tuple(access.strides[dim[-1]] for dim in self.outer_dims)
-            access.inner = tuple(access.strides[dim[-1]] for dim in self.inner_dims)
-        self.flat: bool = inner is None and not self.outer_dims
-        if not self.inner_dims:
-            self.inner_extents = [1]
-            for access in self.accesses:
-                access.inner = (0,)
+            outer = self.loops_over(sorted(group.dims - group.inner))
+            inner = self.loops_over(sorted(group.inner))
+            if self.suits_lanes(outer, inner):
+                outer, inner = self.in_lanes(outer, *inner)
+        self.flat: bool = group.inner is None and not outer
+        inner = inner or [Loop(1, (0,) * len(self.accesses))]
+        self.outer_extents: list[int] = [loop.extent for loop in outer]
+        self.inner_extents: list[int] = [loop.extent for loop in inner]
+        for number, access in enumerate(self.accesses):
+            access.outer = tuple(loop.strides[number] for loop in outer)
+            access.inner = tuple(loop.strides[number] for loop in inner)
+            if self.tiled_extents and _is_across(access, *access.inner):
+                access.stage(TILE_COLUMNS)
         self.outer_size: int = prod(self.outer_extents)
         self.inner_size: int = prod(self.inner_extents)
+
+    def loops_over(self, dims: list[int]) -> list[Loop]:
+        """Loops over dimensions, of which contiguous ones are collapsed."""
+        shape = self.group.shape
+        return [
+            Loop(prod(shape[d] for d in dim), tuple(a.strides[dim[-1]] for a in self.accesses))
+            for dim in self.collapsed(dims)
+        ]
+
+    def tiled(self, outer: list[Loop], inner: list[Loop]) -> tuple[list[Loop], list[Loop]]:
+        """Two loops as loops over tiles and the loops of one: the innermost one and another along
+        which an access is contiguous that is not along the innermost, or one that is longer than an
+        innermost one of few iterations. The longer runs innermost then."""
+        if not inner or any(access.lookup is not None for access in self.accesses):
+            return outer, inner
+        (last,) = inner
+        for position in reversed(range(len(outer))):
+            loop = outer[position]
+            if loop.extent < _LEAST_TILED:
+                continue
+            rows, columns = loop, last
+            if last.extent < _FEW and self.is_costly:
+                rows, columns = last, loop
+            given = list(zip(self.accesses, rows.strides, columns.strides, strict=True))
+            sizes = [
+                access.dtype.itemsize for access, *strides in given if _is_across(access, *strides)
+            ]
+            is_far = any(_is_across(*g) and abs(g[2]) >= _LINE for g in given)
+            if rows is last or (is_far and last.extent >= _LEAST_TILED):
+                self.tile_rows = max(_TILE_ROWS, _LINE // min(sizes, default=_LINE))
+                tiles = min(rows.extent, self.tile_rows), min(columns.extent, TILE_COLUMNS)
+                over, within = zip(rows.split(tiles[0]), columns.split(tiles[1]), strict=True)
+                self.tiled_extents = rows.extent, columns.extent
+                return [*outer[:position], *outer[position + 1 :], *over], [*within]
+        return outer, inner
+
+    def suits_lanes(self, outer: list[Loop], inner: list[Loop]) -> bool:
+        """Whether the inner loop is short, and strided or shorter than a register, so that
+        reductions over it are better computed for many outer iterations at a time."""
+        group = self.group
+        if group.outer_reductions or group.blocks > 1 or len(inner) != 1 or not outer:
+            return False
+        if not 1 < inner[0].extent <= _MOST_IN_LANES or outer[-1].extent < _FEW:
+            return False
+        if any(e.op.indexing is not None or e.op.emit.numbered for e in group.members):
+            return False
+        if any(access.lookup is not None for access in self.accesses):
+            return False
+        strides = list(zip(self.accesses, inner[0].strides, outer[-1].strides, strict=True))
+        if inner[0].extent > ROWS:
+            is_double = any(e.op.combine and e.args[0].type.dtype is dtypes.float64
+                            for e in group.members)  # fmt: skip
+            return not is_double and any(_is_across(a, lane, k) for a, k, lane in strides)
+        is_strided = any(k not in (0, a.dtype.itemsize) for a, k, _ in strides)
+        return is_strided or 4 <= inner[0].extent < _FEW or self.is_costly
+
+    @property
+    def sums_in_double(self) -> bool:
+        """Whether sums that go by lanes are of so many elements that they need more precision."""
+        return self.by_lanes and self.inner_extents[0] > ROWS
+
+    def in_lanes(self, outer: list[Loop], inner: Loop) -> tuple[list[Loop], list[Loop]]:
+        """The loops with a run of outer iterations as the innermost one: a tile of all the inner
+        iterations and of some outer ones."""
+        last = outer[-1]
+        whole, _ = inner.split(inner.extent)
+        over, lanes = last.split(min(last.extent, TILE_COLUMNS))
+        self.by_lanes, self.tile_rows = True, _MOST_IN_LANES
+        self.tiled_extents = inner.extent, last.extent
+        return [*outer[:-1], whole, over], [inner, lanes]
+
+    @cached_property
+    def is_costly(self) -> bool:
+        """Whether an element costs so much that loops are to be vectorized in any case."""
+        is_narrow = any(a.dtype in (dtypes.float16, dtypes.bfloat16) for a in self.accesses)
+        return is_narrow or any(eqn.op.emit.cost is Cost.EXPENSIVE for eqn in self.group.members)
 
     def collapsed(self, dims: list[int]) -> list[list[int]]:
         """Runs of dimensions that every access traverses like one."""
@@ -102,7 +203,7 @@ class LoopNest(LoopAccesses):
 
     def chunking(self, per_chunk: int) -> Chunking | None:
         """How the kernel partitions the domain, if it may be partitioned otherwise."""
-        if self.group.blocks > 1 or (STATUS, None) in self.slots:
+        if self.group.blocks > 1 or self.tiled_extents or (STATUS, None) in self.slots:
             return None
         unit, total = (1, self.inner_size) if self.flat else (self.inner_size, self.outer_size)
         return Chunking(unit, total, per_chunk, self.contiguous_slots())
@@ -207,3 +308,8 @@ class LoopNest(LoopAccesses):
                 if isinstance(source, Var):
                     last[source] = max(last.get(source, -1), stage)
         return last
+
+
+def _is_across(access: Access, along: int, across: int) -> bool:
+    """Whether an access is contiguous along the rows of a tile and not along its columns."""
+    return along == access.dtype.itemsize and abs(across) > along

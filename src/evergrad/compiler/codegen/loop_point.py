@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.codegen import elementwise
-from evergrad.compiler.codegen.elementwise import KINDS, Code, Element
-from evergrad.compiler.codegen.loop_accesses import Factor
+from evergrad.compiler.codegen.code import Code
+from evergrad.compiler.codegen.elementwise import KINDS
+from evergrad.compiler.codegen.loop_accesses import PARALLEL, Factor
 from evergrad.core.row_facts import Indexing
 from evergrad.core.trace import Equation, Var
 from evergrad.ops.rows.creation.constants import FULL
@@ -33,7 +34,12 @@ class IterationPoint:
         self.memo: dict[Var, str] = {}
         self.loaded: dict[int, str] = {}
         self._linear: str | None = None
-        self.tag = "" if is_isolated else ", !llvm.access.group !M0"
+        self.tag = "" if is_isolated else PARALLEL
+
+    @property
+    def lane(self) -> str:
+        """The innermost index."""
+        return self.indices[-1]
 
     def operand(self, operand: Any) -> str:
         if isinstance(operand, str):
@@ -58,11 +64,12 @@ class IterationPoint:
             stride = access.inner[d]
             if not stride:
                 continue
-            if d == last and stride == access.dtype.itemsize:
+            if d == last and abs(stride) == access.dtype.itemsize:
                 kind = KINDS[access.dtype]
-                address = code.op(f"getelementptr {kind.storage}, ptr {address}, i64 {index}")
+                step = index if stride > 0 else code.op(f"sub nsw i64 0, {index}")
+                address = code.op(f"getelementptr {kind.storage}, ptr {address}, i64 {step}")
             else:
-                given = loops.entry.number(("inner stride", id(access), d))
+                given = loops.inner_stride(access, d)
                 offset = code.op(f"mul i64 {index}, {given}")
                 address = code.op(f"getelementptr i8, ptr {address}, i64 {offset}")
         return address
@@ -111,6 +118,8 @@ class IterationPoint:
         loops = self.loops
         if self.is_kept(var):
             if loops.is_outer(var) and var in loops.outer_values:
+                if loops.by_lanes:
+                    return loops.lanes.outer_value(var, self.lane)
                 return loops.outer_values[var]
             if var in loops.scratch:
                 return self.load_scratch(var)
@@ -153,8 +162,5 @@ def emit_element(code: Code, eqn: Equation, args: list[str]) -> str:
     out = eqn.specialization.out_types[0].dtype
     if eqn.op is FULL:
         return elementwise.literal(eqn.args[0], out)
-    emit = eqn.op.emit
-    assert emit.function is not None, f"{eqn.op.name} is not elementwise"
     # The last operand: that of a selection is a value, its first the condition.
-    value = emit.function(Element(code, operands[-1].dtype, out, eqn.attrs), *args)
-    return value if emit.exact else elementwise.rounded(code, out, value)
+    return elementwise.emit_op(code, eqn.op, operands[-1].dtype, out, eqn.attrs, args)

@@ -11,13 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from evergrad.compiler.codegen.blocked_sums import (
-    BLOCK,
     ROWS,
     BlockedSum,
     Countdown,
     NumberSum,
     is_float_sum,
 )
+from evergrad.compiler.codegen.loop_accesses import PARALLEL
 from evergrad.compiler.codegen.reductions import (
     compute_type,
     from_ordered,
@@ -32,12 +32,9 @@ from evergrad.compiler.codegen.reductions import (
 from evergrad.core.trace import Equation
 
 if TYPE_CHECKING:
-    from evergrad.compiler.codegen.elementwise import Code
+    from evergrad.compiler.codegen.code import Code
     from evergrad.compiler.codegen.emit_loops import LoopEmitter
     from evergrad.compiler.codegen.loop_point import IterationPoint
-
-
-_PARALLEL = ", !llvm.access.group !M0"
 
 
 class ReductionEmitter:
@@ -50,7 +47,7 @@ class ReductionEmitter:
         # variable that accumulates it if it is one number.
         self.partial_pointers: dict[int, str] = {}
         self.partial_variables: dict[int, str] = {}
-        # Blocked sums of one number, by the variable of their block; and the countdown to the
+        # Blocked sums of one number, by the variable of their run; and the countdown to the
         # next flush of those with one number per inner index.
         self.number_sums: dict[str, NumberSum] = {}
         self.row_countdown: Countdown = Countdown(loops, ROWS, self._flush_rows)
@@ -66,21 +63,21 @@ class ReductionEmitter:
         """A variable for an inner reduction, set to its identity."""
         if is_ordered(eqn):
             return self._variable(ordered_type(eqn), ordered_identity(eqn))
-        if is_float_sum(eqn) and self.loops.inner_size > BLOCK:
+        if is_float_sum(eqn) and self.loops.has_runs:
             return self._number_sum(eqn)
         return self._variable(compute_type(eqn), identity_of(eqn))
 
     def _number_sum(self, eqn: Equation) -> str:
         made = NumberSum(self.loops, compute_type(eqn))
-        self.number_sums[made.block] = made
-        return made.block
+        self.number_sums[made.run] = made
+        return made.run
 
-    def count_run(self, equations: list[Equation], accumulators: dict[int, str], run: str) -> None:
-        """Count the elements of one run of the innermost loop, in the sums it adds to."""
+    def flush_runs(self, equations: list[Equation], accumulators: dict[int, str]) -> None:
+        """Add the sums of one run of the innermost loop to their totals."""
         for eqn in equations:
             variable = accumulators.get(id(eqn)) or self.partial_variables.get(id(eqn), "")
             if variable in self.number_sums:
-                self.number_sums[variable].count_run(run)
+                self.number_sums[variable].flush()
 
     def _held(self, type: str, variable: str) -> str:
         """What a variable has accumulated."""
@@ -109,7 +106,7 @@ class ReductionEmitter:
         elif self.loops.keeps_inner(eqn):
             partial = self.partial_pointers[id(eqn)]
             address = self.code.op(f"getelementptr {type}, ptr {partial}, i64 {point.linear()}")
-            self._accumulate_at(eqn, address, value, _PARALLEL)
+            self._accumulate_at(eqn, address, value, PARALLEL)
         else:
             self.add_to_partial(eqn, value)
 
@@ -155,44 +152,44 @@ class ReductionEmitter:
         self.loops.loop("0", self._inner_count(), partial(action, eqn), vectorize=True)
 
     def _row_sum(self, eqn: Equation, index: str) -> BlockedSum:
-        """The blocked sum at an inner index: its block is the partial result."""
+        """The blocked sum at an inner index: its run is the partial result."""
         type, code = compute_type(eqn), self.code
-        rows = self.loops.sum_rows(eqn)
-        block = code.op(f"getelementptr {type}, ptr {self.partial_pointers[id(eqn)]}, i64 {index}")
+        run = code.op(f"getelementptr {type}, ptr {self.partial_pointers[id(eqn)]}, i64 {index}")
         total, lost = (
-            code.op(f"getelementptr {type}, ptr {self.loops.scratch_row(row)}, i64 {index}")
-            for row in rows
+            code.op(f"getelementptr double, ptr {self.loops.scratch_row(row)}, i64 {index}")
+            for row in self.loops.sum_rows(eqn)
         )
-        return BlockedSum(code, type, block, total, lost)
+        return BlockedSum(code, type, run, total, lost)
 
     def _clear(self, eqn: Equation, index: str) -> None:
         if self.loops.sum_rows(eqn):
-            self._row_sum(eqn, index).clear(_PARALLEL)
+            self._row_sum(eqn, index).clear(PARALLEL)
             return
         type, partial = compute_type(eqn), self.partial_pointers[id(eqn)]
         address = self.code.op(f"getelementptr {type}, ptr {partial}, i64 {index}")
-        self.code.do(f"store {type} {identity_of(eqn)}, ptr {address}{_PARALLEL}")
+        self.code.do(f"store {type} {identity_of(eqn)}, ptr {address}{PARALLEL}")
 
     def _flush_rows(self) -> None:
         for eqn in self.loops.tall_sums:
-            self._for_inner(eqn, lambda eqn, index: self._row_sum(eqn, index).flush(_PARALLEL))
+            self._for_inner(eqn, lambda eqn, index: self._row_sum(eqn, index).flush(PARALLEL))
 
     def count_row(self) -> None:
         """Count an outer iteration, in the sums with one result per inner index."""
         if self.loops.tall_sums:
-            self.row_countdown.count("1")
+            self.row_countdown.count()
 
     def _finish_row(self, eqn: Equation, index: str) -> None:
         found = self._row_sum(eqn, index)
-        result = found.result(_PARALLEL)
-        self.code.do(f"store {found.type} {result}, ptr {found.block}{_PARALLEL}")
+        result = found.result(PARALLEL)
+        self.code.do(f"store {found.type} {result}, ptr {found.run}{PARALLEL}")
 
     def add_to_partial(self, eqn: Equation, value: str) -> None:
         """Reduce a number into a partial result that is a variable."""
         variable = self.partial_variables[id(eqn)]
-        self._accumulate_at(eqn, variable, value)
-        if not self.loops.reduces_full(eqn) and variable in self.number_sums:
-            self.number_sums[variable].count_row()
+        if variable in self.number_sums and not self.loops.reduces_full(eqn):
+            self.number_sums[variable].add(value)
+        else:
+            self._accumulate_at(eqn, variable, value)
 
     def finish_partials(self) -> None:
         """Store the partial results that are variables, and complete blocked sums."""

@@ -13,8 +13,9 @@ import struct
 from collections.abc import Sequence
 from functools import cache
 
-from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder
 from evergrad.compiler.codegen.rng import SPARE_BYTES, words
 from evergrad.core.exact import (
     COS_POLYNOMIAL,
@@ -39,9 +40,6 @@ class _Builder(KernelBuilder):
         (bits,) = struct.unpack("<Q", struct.pack("<d", rounded))
         return self.splat(f"0x{bits:016X}", "float")
 
-    def calc(self, word: str, a: str, b: str) -> str:
-        return self.op(f"{word} {self.vector.type} {a}, {b}")
-
     def whole(self, word: str, a: str, b: int | str) -> str:
         """An operation on vectors of integers."""
         other = self.splat(str(b), "i32") if isinstance(b, int) else b
@@ -49,10 +47,6 @@ class _Builder(KernelBuilder):
 
     def convert(self, word: str, value: str, source: str, target: str) -> str:
         return self.op(f"{word} {self.vector.of(source)} {value} to {self.vector.of(target)}")
-
-    def choose(self, condition: str, a: str, b: str) -> str:
-        many = self.vector.type
-        return self.op(f"select {self.vector.of('i1')} {condition}, {many} {a}, {many} {b}")
 
     def polynomial(self, coefficients: Sequence[float], x: str) -> str:
         """The highest coefficient first, each step fused."""
@@ -101,32 +95,32 @@ def _log(b: _Builder, x: str) -> str:
     exponent = b.whole("sub", b.whole("lshr", bits, 23), 126)
     fraction = b.whole("or", b.whole("and", bits, 0x7FFFFF), 0x3F000000)
     mantissa = b.convert("bitcast", fraction, "i32", "float")
-    below = b.calc("fcmp olt", mantissa, b.float_number(math.sqrt(0.5)))
+    below = b.lanewise("fcmp olt", mantissa, b.float_number(math.sqrt(0.5)))
     exponent = b.whole("add", exponent, b.convert("sext", below, "i1", "i32"))
     power = b.convert("sitofp", exponent, "i32", "float")
     m = b.plus(
         b.minus(mantissa, b.float_number(1.0)), b.choose(below, mantissa, b.float_number(0.0))
     )
-    square = b.calc("fmul", m, m)
-    y = b.calc("fmul", b.polynomial(LOG_POLYNOMIAL, m), m)
-    y = b.multiply_add(y, square, b.calc("fmul", power, b.float_number(-2.12194440e-4)))
+    square = b.lanewise("fmul", m, m)
+    y = b.lanewise("fmul", b.polynomial(LOG_POLYNOMIAL, m), m)
+    y = b.multiply_add(y, square, b.lanewise("fmul", power, b.float_number(-2.12194440e-4)))
     y = b.multiply_add(square, b.float_number(-0.5), y)
     return b.multiply_add(power, b.float_number(0.693359375), b.plus(m, y))
 
 
 def _sincos(b: _Builder, x: str) -> tuple[str, str]:
     """Cephes' ``sinf`` and ``cosf`` of numbers in [0, 2 pi)."""
-    scaled = b.calc("fmul", x, b.float_number(4 / math.pi))
+    scaled = b.lanewise("fmul", x, b.float_number(4 / math.pi))
     octant = b.convert("fptosi", scaled, "float", "i32")
     octant = b.whole("add", octant, b.whole("and", octant, 1))
     turns = b.convert("sitofp", octant, "i32", "float")
     for part in PI_OVER_4:
         x = b.multiply_add(turns, b.float_number(-part), x)
-    square = b.calc("fmul", x, x)
-    sine = b.calc("fmul", b.polynomial(SIN_POLYNOMIAL, square), square)
+    square = b.lanewise("fmul", x, x)
+    sine = b.lanewise("fmul", b.polynomial(SIN_POLYNOMIAL, square), square)
     sine = b.multiply_add(sine, x, x)
-    cosine = b.calc("fmul", b.polynomial(COS_POLYNOMIAL, square), square)
-    cosine = b.multiply_add(cosine, square, b.calc("fmul", square, b.float_number(-0.5)))
+    cosine = b.lanewise("fmul", b.polynomial(COS_POLYNOMIAL, square), square)
+    cosine = b.multiply_add(cosine, square, b.lanewise("fmul", square, b.float_number(-0.5)))
     cosine = b.plus(cosine, b.float_number(1.0))
     swap = b.whole("icmp ne", b.whole("and", octant, 2), 0)
     found = b.choose(swap, cosine, sine), b.choose(swap, sine, cosine)
@@ -147,13 +141,13 @@ def _transform(b: _Builder, blocks: tuple[str, str], is_standard: bool) -> tuple
     for stored in blocks:
         bits = b.whole("and", b.op(f"load {b.vector.of('i32')}, ptr {stored}, align 4"), 0xFFFFFF)
         value = b.convert("sitofp", bits, "i32", "float")
-        units.append(b.calc("fmul", value, b.float_number(2.0**-24)))
+        units.append(b.lanewise("fmul", value, b.float_number(2.0**-24)))
     radius = b.shuffled(units, [*range(_HALF), *range(BLOCK, BLOCK + _HALF)])
     angle = b.shuffled(units, [*range(_HALF, BLOCK), *range(BLOCK + _HALF, 2 * BLOCK)])
     logarithm = _log(b, b.minus(b.float_number(1.0), radius))
-    length = b.root(b.calc("fmul", logarithm, b.float_number(-2.0)))
-    sin, cos = _sincos(b, b.calc("fmul", angle, b.float_number(2 * math.pi)))
-    pair = [b.calc("fmul", length, part) for part in (cos, sin)]
+    length = b.root(b.lanewise("fmul", logarithm, b.float_number(-2.0)))
+    sin, cos = _sincos(b, b.lanewise("fmul", angle, b.float_number(2 * math.pi)))
+    pair = [b.lanewise("fmul", length, part) for part in (cos, sin)]
     if not is_standard:
         std, mean = (b.splat(_narrow(b, b[name]), "float") for name in ("std", "mean"))
         pair = [b.multiply_add(part, std, mean) for part in pair]

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from evergrad.compiler.codegen import elementwise
-from evergrad.compiler.codegen.elementwise import KINDS, Code
-from evergrad.compiler.codegen.ir_builder import (
-    KernelBuilder,
-    Vector,
-    is_native,
-    vector_for,
-    with_numbers,
-)
+from evergrad.compiler.codegen.code import FLOATS, Code
+from evergrad.compiler.codegen.elementwise import KINDS
+from evergrad.compiler.codegen.ir_builder import Vector, is_native, vector_for
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, with_numbers
 from evergrad.compiler.native.jit import name_of
 from evergrad.core.dtypes import dtype
 from evergrad.core.row_facts import Combine
 from evergrad.core.trace import Equation
 
 # The identity elements of reductions.
-_IDENTITIES: dict[Combine, Any] = {
+_IDENTITIES: dict[Combine, object] = {
     Combine.SUM: 0, Combine.MAX: float("-inf"), Combine.MIN: float("inf"), Combine.ANY: False,
     Combine.ALL: True,
 }  # fmt: skip
@@ -55,7 +50,7 @@ def reduce_element(code: Code, eqn: Equation, held: str, value: str) -> str:
 
 def _reduce_two(code: Code, combine: Combine, type: str, a: str, b: str) -> str:
     if combine is Combine.SUM:
-        word = f"fadd {elementwise.ANY_ORDER}" if type in elementwise.FLOATS else "add"
+        word = f"fadd {elementwise.ANY_ORDER}" if type in FLOATS else "add"
         return code.op(f"{word} {type} {a}, {b}")
     if combine in (Combine.ANY, Combine.ALL):
         return code.op(f"{'or' if combine is Combine.ANY else 'and'} {type} {a}, {b}")
@@ -118,19 +113,24 @@ def combine_partials(combine: Combine, found: dtype, chunks: int, length: int) -
 
 @cache
 def _sums(vector: Vector) -> Kernel:
-    """Sums of floats, vectorized over neighbouring elements."""
+    """Sums of floats, vectorized over neighbouring elements; of float32 in float64."""
     b = KernelBuilder(vector, ("parts", "sums"), ("count", "length"))
     first = b.mul("%chunk", b["length"])
     parts = b.at(b["parts"], b.mul(first, b["count"]))
     sums = b.at(b["sums"], first)
+    wide = vector.of("double")
     with b.loop(b["length"], vector.lanes) as start:
         mask = b.range_mask(b.lane_indices("0"), "0", b.sub(b["length"], start))
-        zero = [(vector.type, "zeroinitializer")]
-        with b.carrying_loop(b["count"], zero) as (number, held):
+        with b.carrying_loop(b["count"], [(wide, "zeroinitializer")]) as (number, held):
             address = b.at(parts, b.mul(number, b["length"]), start)
-            part = b.load_masked(address, mask, "zeroinitializer")
-            held.after = [b.plus(held.values[0], part)]
-        b.store_masked(held.after[0], b.at(sums, start), mask)
+            part = b.load_masked(address, mask)
+            if vector.element == "float":
+                part = b.op(f"fpext {vector.type} {part} to {wide}")
+            held.after = [b.op(f"fadd {wide} {held.values[0]}, {part}")]
+        total = held.after[0]
+        if vector.element == "float":
+            total = b.op(f"fptrunc {wide} {total} to {vector.type}")
+        b.store_masked(total, b.at(sums, start), mask)
     return b.kernel("combine")
 
 

@@ -17,8 +17,8 @@ from evergrad.compiler.codegen.function_builder import (
     Helper,
     helper,
     lanes,
-    splat_constant,
 )
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.native.jit import name_of
 
 # Elements that are sampled at once: of fewer words than the twister generates at once.
@@ -58,22 +58,19 @@ def finished(w: FunctionBuilder, kind: str) -> KernelIR:
     return KernelIR(name, ir.replace("@SELF", f"@{name}"), w.helpers)
 
 
-def load_arguments(w: FunctionBuilder, pointers: tuple[str, ...], numbers: tuple[str, ...]) -> None:
-    """Load the arguments of a kernel into values of these names."""
-    for index, name in enumerate((*pointers, *numbers)):
-        kind = "ptr" if index < len(pointers) else "i64"
-        address = w.op(f"getelementptr i64, ptr %args, i64 {index}")
-        w.do(f"%{name} = load {kind}, ptr {address}")
-
-
 # -- the Mersenne twister -----------------------------------------------------------------------
 
 
 class _IntegerBuilder(FunctionBuilder):
     """A builder with vectors of 32-bit integers."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: Vector = Vector("i32", lanes(), 4)
+        self.int_vector: str = self.words.type
+
     def int_splat(self, number: int) -> str:
-        return splat_constant(str(number), "i32")
+        return self.splat_constant(number, "i32")
 
     def int_op(self, word: str, a: str, b: str | int) -> str:
         return self.op(
@@ -81,15 +78,13 @@ class _IntegerBuilder(FunctionBuilder):
         )
 
     def int_load(self, address: str) -> str:
-        return self.load(address, self.int_vector)
+        return self.load_vector(address, self.words)
 
     def int_store(self, value: str, address: str) -> None:
         self.do(f"store {self.int_vector} {value}, ptr {address}, align 4")
 
     def int_masked_store(self, value: str, address: str, mask: str) -> None:
-        self.masked_store(
-            self.op(f"bitcast {self.int_vector} {value} to {self.vector}"), address, mask
-        )
+        self.store_masked(value, address, mask, self.words)
 
     def twisted(self, here: str, after: str, far: str) -> str:
         """New state words, each from three old ones."""
@@ -98,7 +93,7 @@ class _IntegerBuilder(FunctionBuilder):
         )
         odd = self.int_op("icmp ne", self.int_op("and", after, 1), "zeroinitializer")
         factor = self.op(
-            f"select {self.bits} {odd}, {self.int_vector} {self.int_splat(-0x66F74F21)}, "
+            f"select {self.mask_type} {odd}, {self.int_vector} {self.int_splat(-0x66F74F21)}, "
             f"{self.int_vector} zeroinitializer"
         )
         return self.int_op("xor", self.int_op("xor", far, self.int_op("lshr", joined, 1)), factor)
@@ -117,14 +112,16 @@ def _twist() -> Helper:
     w = _IntegerBuilder()
     first = STATE_WORDS - _MIDDLE
     for start, end, far in ((0, first, _MIDDLE), (first, STATE_WORDS - 1, -first)):
-        with w.loop(start, end, lanes()) as i:
-            here = w.at("%state", w.mul(i, 4))
+        with w.loop(end, lanes(), first=start) as i:
+            here = w.at_byte("%state", w.mul(i, 4))
             made = w.twisted(
-                w.int_load(here), w.int_load(w.at(here, 4)), w.int_load(w.at(here, far * 4))
+                w.int_load(here),
+                w.int_load(w.at_byte(here, 4)),
+                w.int_load(w.at_byte(here, far * 4)),
             )
             w.int_masked_store(made, here, w.first_lanes(w.sub(end, i)))
-    last = w.at("%state", (STATE_WORDS - 1) * 4)
-    far_word = w.at("%state", (_MIDDLE - 1) * 4)
+    last = w.at_byte("%state", (STATE_WORDS - 1) * 4)
+    far_word = w.at_byte("%state", (_MIDDLE - 1) * 4)
     made = w.twisted(w.int_load(last), w.int_load("%state"), w.int_load(far_word))
     w.int_masked_store(made, last, w.first_lanes("1"))
     return helper(w, "twist", "ptr %state")
@@ -134,36 +131,36 @@ def _twist() -> Helper:
 def words() -> Helper:
     """The next words, at most as many as the twister generates at once."""
     w = _IntegerBuilder()
-    held = w.at("%state", STATE_BYTES)
+    held = w.at_byte("%state", STATE_BYTES)
     position = w.op(f"load i64, ptr {held}")
     ready = w.least(w.sub(STATE_WORDS, position), "%count")
     rest = w.sub("%count", ready)
-    _temper(w, w.at("%state", w.mul(position, 4)), ready, "%to")
+    _temper(w, w.at_byte("%state", w.mul(position, 4)), ready, "%to")
     w.do(f"store i64 {w.add(position, ready)}, ptr {held}")
     with w.when(w.op(f"icmp sgt i64 {rest}, 0")):
-        w.call(_twist(), "ptr %state")
-        _temper(w, "%state", rest, w.at("%to", w.mul(ready, 4)))
+        w.call_helper(_twist(), "ptr %state")
+        _temper(w, "%state", rest, w.at_byte("%to", w.mul(ready, 4)))
         w.do(f"store i64 {rest}, ptr {held}")
     return helper(w, "words", "ptr %state, i64 %count, ptr %to")
 
 
 def _temper(w: _IntegerBuilder, start: str, count: str, to: str) -> None:
-    with w.loop(0, count, lanes()) as i:
+    with w.loop(count, lanes()) as i:
         shift = w.mul(i, 4)
-        w.int_store(w.tempered(w.int_load(w.at(start, shift))), w.at(to, shift))
+        w.int_store(w.tempered(w.int_load(w.at_byte(start, shift))), w.at_byte(to, shift))
 
 
 @cache
 def random_words() -> KernelIR:
     """The next words, in memory of their own."""
     w = _IntegerBuilder()
-    load_arguments(w, ("state", "out"), ("total",))
+    w.load_arguments(("state", "out"), ("total",))
     copy = "llvm.memcpy.p0.p0.i64"
     w.helpers[copy] = f"declare void @{copy}(ptr, ptr, i64, i1)"
-    with w.loop(0, "%total", 2 * PIECE) as first:
+    with w.loop("%total", 2 * PIECE) as first:
         count = w.least(w.sub("%total", first), 2 * PIECE)
-        w.call(words(), "ptr %state", f"i64 {count}", "ptr %scratch")
-        target = w.at("%out", w.mul(first, 4))
+        w.call_helper(words(), "ptr %state", f"i64 {count}", "ptr %scratch")
+        target = w.at_byte("%out", w.mul(first, 4))
         w.do(f"call void @{copy}(ptr {target}, ptr %scratch, i64 {w.mul(count, 4)}, i1 false)")
     return finished(w, "random_words")
 
@@ -173,18 +170,18 @@ class _BernoulliBuilder(_IntegerBuilder):
 
     def __init__(self, numbers: tuple[str, ...]) -> None:
         super().__init__()
-        load_arguments(self, ("state", "out"), numbers)
+        self.load_arguments(("state", "out"), numbers)
         halves = (self.op("lshr i64 %limit, 32"), "%limit")
         self.limit = [self.splat(self.op(f"trunc i64 {half} to i32"), "i32") for half in halves]
 
     def generate(self, count: str) -> None:
         """Generate the words of ``count`` elements, at most a piece, in scratch memory."""
-        self.call(words(), "ptr %state", f"i64 {self.mul(count, 2)}", "ptr %scratch")
+        self.call_helper(words(), "ptr %state", f"i64 {self.mul(count, 2)}", "ptr %scratch")
 
     def is_kept(self, i: str) -> str:
         """A mask of the elements that are kept: 53 bits of two words, the high one first."""
-        start = self.at("%scratch", self.mul(i, 8))
-        both = [self.int_load(self.at(start, n * lanes() * 4)) for n in (0, 1)]
+        start = self.at_byte("%scratch", self.mul(i, 8))
+        both = [self.int_load(self.at_byte(start, n * lanes() * 4)) for n in (0, 1)]
         high, low = (
             self.op(
                 f"shufflevector {self.int_vector} {both[0]}, {self.int_vector} {both[1]}, "
@@ -197,29 +194,31 @@ class _BernoulliBuilder(_IntegerBuilder):
         less = self.int_op("icmp ult", high, self.limit[0])
         same = self.int_op("icmp eq", high, self.limit[0])
         below = self.int_op("icmp ult", low, self.limit[1])
-        return self.op(f"or {self.bits} {less}, {self.op(f'and {self.bits} {same}, {below}')}")
+        return self.op(
+            f"or {self.mask_type} {less}, {self.op(f'and {self.mask_type} {same}, {below}')}"
+        )
 
 
 @cache
 def chance_bits() -> KernelIR:
     """Masks of a batch of matrices, in row-major order; 32 elements of a column form a word."""
     w = _BernoulliBuilder(("matrices", "rows", "columns", "blocks", "limit"))
-    with w.loop(0, "%matrices") as m, w.loop(0, "%rows") as r:
+    with w.loop("%matrices") as m, w.loop("%rows") as r:
         block = w.add(w.mul(m, "%blocks"), w.op(f"lshr i64 {r}, 5"))
-        row = w.at("%out", w.mul(w.mul(block, "%columns"), 4))
+        row = w.at_byte("%out", w.mul(w.mul(block, "%columns"), 4))
         position = w.op(f"trunc i64 {w.op(f'and i64 {r}, 31')} to i32")
         bit = w.splat(w.op(f"shl i32 1, {position}"), "i32")
         begun = w.splat(w.op(f"icmp ne i32 {position}, 0"), "i1")
-        with w.loop(0, "%columns", PIECE) as first:
+        with w.loop("%columns", PIECE) as first:
             count = w.least(w.sub("%columns", first), PIECE)
             w.generate(count)
-            with w.loop(0, count, lanes()) as i:
+            with w.loop(count, lanes()) as i:
                 valid = w.first_lanes(w.sub(count, i))
-                target = w.at(row, w.mul(w.add(first, i), 4))
-                mask = w.op(f"and {w.bits} {valid}, {begun}")
-                found = w.masked_load(target, mask, "i32")
+                target = w.at_byte(row, w.mul(w.add(first, i), 4))
+                mask = w.op(f"and {w.mask_type} {valid}, {begun}")
+                found = w.load_masked(target, mask, vector=w.words)
                 new = w.op(
-                    f"select {w.bits} {w.is_kept(i)}, {w.int_vector} {bit}, "
+                    f"select {w.mask_type} {w.is_kept(i)}, {w.int_vector} {bit}, "
                     f"{w.int_vector} zeroinitializer"
                 )
                 w.int_masked_store(w.int_op("or", found, new), target, valid)
@@ -232,15 +231,17 @@ def chance_bytes() -> KernelIR:
     w = _BernoulliBuilder(("total", "limit"))
     bytes_ = f"<{lanes()} x i8>"
     store = f"llvm.masked.store.v{lanes()}i8.p0"
-    w.helpers[store] = f"declare void @{store}({bytes_}, ptr, i32, {w.bits})"
-    with w.loop(0, "%total", PIECE) as first:
+    w.helpers[store] = f"declare void @{store}({bytes_}, ptr, i32, {w.mask_type})"
+    with w.loop("%total", PIECE) as first:
         count = w.least(w.sub("%total", first), PIECE)
         w.generate(count)
-        with w.loop(0, count, lanes()) as i:
+        with w.loop(count, lanes()) as i:
             valid = w.first_lanes(w.sub(count, i))
-            value = w.op(f"zext {w.bits} {w.is_kept(i)} to {bytes_}")
-            target = w.at("%out", w.add(first, i))
-            w.do(f"call void @{store}({bytes_} {value}, ptr {target}, i32 1, {w.bits} {valid})")
+            value = w.op(f"zext {w.mask_type} {w.is_kept(i)} to {bytes_}")
+            target = w.at_byte("%out", w.add(first, i))
+            w.do(
+                f"call void @{store}({bytes_} {value}, ptr {target}, i32 1, {w.mask_type} {valid})"
+            )
     return finished(w, "chance")
 
 
@@ -324,9 +325,9 @@ def counted_bits() -> Helper:
 
     def put(column: str, high: str, low: str) -> None:
         kept = rounds.is_below(high, low, limit)
-        bits = w.op(f"bitcast {w.bits} {kept} to i{lanes()}")
+        bits = w.op(f"bitcast {w.mask_type} {kept} to i{lanes()}")
         wide = w.op(f"shl i32 {w.op(f'zext i{lanes()} {bits} to i32')}, %place")
-        target = w.at("%to", w.mul(column, 4))
+        target = w.at_byte("%to", w.mul(column, 4))
         before = w.op(f"load i32, ptr {target}, align 4")
         begun = w.op(f"select i1 %first, i32 0, i32 {before}")
         w.do(f"store i32 {w.op(f'or i32 {begun}, {wide}')}, ptr {target}, align 4")
@@ -336,18 +337,16 @@ def counted_bits() -> Helper:
     odd = w.op(f"and i64 {w.op('or i64 %index, %columns')}, 1")
     paired = w.op(f"icmp eq i64 {odd}, 0")
     both = w.op(f"select i1 {paired}, i64 %count, i64 0")
-    with w.loop(0, both, 2) as column:
+    with w.loop(both, 2) as column:
         _, words = words_at(column)
         put(column, *words[:2])
         put(w.add(column, 1), *words[2:])
-    with w.loop(both, "%count") as column:
+    with w.loop("%count", first=both) as column:
         index, words = words_at(column)
-        is_odd = w.op(f"trunc {rounds.type} {index} to {w.bits}")
+        is_odd = w.op(f"trunc {rounds.type} {index} to {w.mask_type}")
+        typed = [f"{rounds.type} {word}" for word in words]
         high, low = (
-            w.op(
-                f"select {w.bits} {is_odd}, {rounds.type} {words[n + 2]}, {rounds.type} {words[n]}"
-            )
-            for n in (0, 1)
+            w.op(f"select {w.mask_type} {is_odd}, {typed[n + 2]}, {typed[n]}") for n in (0, 1)
         )
         put(column, high, low)
     return helper(
@@ -361,9 +360,9 @@ def counted_bits() -> Helper:
 def position() -> KernelIR:
     """The seed and the offset of a generator, which is advanced."""
     w = FunctionBuilder()
-    load_arguments(w, ("state", "seed", "offset"), ("blocks",))
+    w.load_arguments(("state", "seed", "offset"), ("blocks",))
     w.do(f"store i64 {w.op('load i64, ptr %state')}, ptr %seed")
-    held = w.at("%state", 8)
+    held = w.at_byte("%state", 8)
     before = w.op(f"load i64, ptr {held}")
     w.do(f"store i64 {before}, ptr %offset")
     w.do(f"store i64 {w.add(before, '%blocks')}, ptr {held}")

@@ -7,112 +7,94 @@ kernel of its own, which runs before anything is written.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import NamedTuple
+
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
-from evergrad.compiler.native.jit import name_of, vector_bits
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, with_numbers
 
-COLUMNS = 64  # of a chunk; the IR below has the same number
+COLUMNS = 64  # of a chunk
+_INDEX = Vector("i64", 1, 8)
 
-_CHECK = """define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind {
-entry:
-  %places = load ptr, ptr %args
-  %p1 = getelementptr i64, ptr %args, i64 1
-  %status = load ptr, ptr %p1
-  %p2 = getelementptr i64, ptr %args, i64 2
-  %rows = load i64, ptr %p2
-  %p3 = getelementptr i64, ptr %args, i64 3
-  %height = load i64, ptr %p3
-  %p4 = getelementptr i64, ptr %args, i64 4
-  %least = load i64, ptr %p4
-  br label %row
-row:
-  %r = phi i64 [0, %entry], [%r1, %next]
-  %kp = getelementptr i64, ptr %places, i64 %r
-  %k = load i64, ptr %kp
-  %low = icmp sge i64 %k, %least
-  %high = icmp slt i64 %k, %height
-  %inside = and i1 %low, %high
-  br i1 %inside, label %next, label %bad
-bad:
-  store i64 1, ptr %status
-  br label %next
-next:
-  %r1 = add i64 %r, 1
-  %more = icmp slt i64 %r1, %rows
-  br i1 %more, label %row, label %finish
-finish:
-  ret void
-}
-"""
 
-_WRITE = """define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind ATTRIBUTES {
-entry:
-  %source = load ptr, ptr %args
-  %p1 = getelementptr i64, ptr %args, i64 1
-  %places = load ptr, ptr %p1
-  %p2 = getelementptr i64, ptr %args, i64 2
-  %out = load ptr, ptr %p2
-  %p3 = getelementptr i64, ptr %args, i64 3
-  %rows = load i64, ptr %p3
-  %p4 = getelementptr i64, ptr %args, i64 4
-  %columns = load i64, ptr %p4
-  %p5 = getelementptr i64, ptr %args, i64 5
-  %height = load i64, ptr %p5
-  %first = mul i64 %chunk, 64
-  %end0 = add i64 %first, 64
-  %end = call i64 @llvm.smin.i64(i64 %end0, i64 %columns)
-  br label %row
-row:
-  %r = phi i64 [0, %entry], [%r1, %done]
-  %kp = getelementptr i64, ptr %places, i64 %r
-  %k0 = load i64, ptr %kp
-  %low = icmp slt i64 %k0, 0
-  %raised = add i64 %k0, %height
-  %k = select i1 %low, i64 %raised, i64 %k0
-  %from = mul i64 %r, %columns
-  %to = mul i64 %k, %columns
-  br label %element
-element:
-  %c = phi i64 [%first, %row], [%c1, %element]
-  %fat = add i64 %from, %c
-  %tat = add i64 %to, %c
-  %fp = getelementptr TYPE, ptr %source, i64 %fat
-  %tp = getelementptr TYPE, ptr %out, i64 %tat
-  %f = load TYPE, ptr %fp, !llvm.access.group !M0
-  NEW
-  store TYPE %s, ptr %tp, !llvm.access.group !M0
-  %c1 = add i64 %c, 1
-  %cmore = icmp slt i64 %c1, %end
-  br i1 %cmore, label %element, label %done, !llvm.loop !M1
-done:
-  %r1 = add i64 %r, 1
-  %rmore = icmp slt i64 %r1, %rows
-  br i1 %rmore, label %row, label %finish
-finish:
-  ret void
-}
-!M0 = distinct !{}
-!M1 = distinct !{!M1, !M2}
-!M2 = !{!"llvm.loop.parallel_accesses", !M0}
-"""
-_SUM = "%t = load TYPE, ptr %tp, !llvm.access.group !M0\n  %s = fadd TYPE %t, %f"
-_COPY = "%s = select i1 true, TYPE %f, TYPE %f"
+class RowNumbers(NamedTuple):
+    """The rows that are written, and the columns and rows of the table."""
+
+    rows: int
+    columns: int
+    height: int
+
+
+# -- parts of kernels ---------------------------------------------------------------------------
+
+
+def own_columns(ir: KernelBuilder) -> tuple[str, str]:
+    """The first column of a chunk, and its end."""
+    return ir.items("%chunk", str(COLUMNS), ir["columns"])
+
+
+def row_number(ir: KernelBuilder, row: str) -> str:
+    """The number in ``places`` at a row, counted from the front."""
+    given = ir.number(ir["places"], row)
+    is_low = ir.op(f"icmp slt i64 {given}, 0")
+    return ir.op(f"select i1 {is_low}, i64 {ir.add(given, ir['height'])}, i64 {given}")
+
+
+def row_at(ir: KernelBuilder, pointer: str, row: str) -> str:
+    """The address of a row."""
+    return ir.at(ir[pointer], ir.mul(row, ir["columns"]))
+
+
+def write_columns(
+    ir: KernelBuilder, source: str, target: str, columns: tuple[str, str], is_sum: bool
+) -> None:
+    """Add some columns of a row to those of another one, or copy them."""
+    first, end = columns
+    count = ir.sub(end, first)
+    whole = ir.sub(end, ir.op(f"urem i64 {count}, {ir.vector.lanes}"))
+    with ir.loop(whole, ir.vector.lanes, first) as column:
+        value, to = ir.load_vector(ir.at(source, column)), ir.at(target, column)
+        ir.store_vector(ir.plus(ir.load_vector(to), value) if is_sum else value, to)
+    with ir.loop(end, first=whole) as column:
+        value, to = ir.load(ir.at(source, column)), ir.at(target, column)
+        if is_sum:
+            value = ir.op(f"fadd {ir.vector.element} {ir.load(to)}, {value}")
+        ir.store(value, to)
+
+
+# -- kernels ------------------------------------------------------------------------------------
+
+
+@cache
+def _check_ir() -> Kernel:
+    ir = KernelBuilder(_INDEX, ("places", "status"), ("rows", "height", "least"))
+    with ir.carrying_loop(ir["rows"], [("i1", "false")]) as (row, carried):
+        number = ir.load(ir.at(ir["places"], row))
+        is_low = ir.op(f"icmp slt i64 {number}, {ir['least']}")
+        is_high = ir.op(f"icmp sge i64 {number}, {ir['height']}")
+        is_outside = ir.op(f"or i1 {is_low}, {is_high}")
+        carried.after = [ir.op(f"or i1 {carried.values[0]}, {is_outside}")]
+    with ir.when(carried.after[0]):
+        ir.store("1", ir["status"])
+    return ir.kernel("check_rows")
+
+
+@cache
+def _write_ir(vector: Vector, is_sum: bool) -> Kernel:
+    ir = KernelBuilder(vector, ("source", "places", "out"), RowNumbers._fields)
+    columns = own_columns(ir)
+    with ir.loop(ir["rows"]) as row:
+        target = row_at(ir, "out", row_number(ir, row))
+        write_columns(ir, row_at(ir, "source", row), target, columns, is_sum)
+    return ir.kernel("add_rows" if is_sum else "copy_rows")
 
 
 def check_rows(rows: int, height: int, wrap: bool) -> Kernel:
     """Whether all numbers of rows are in range: (numbers, status word)."""
-    name = name_of(_CHECK, "check_rows")
-    kernel = Kernel(name, _CHECK.replace("@SELF", f"@{name}"))
-    kernel.numbers = [rows, height, -height if wrap else 0]
-    return kernel
+    return with_numbers(_check_ir(), (rows, height, -height if wrap else 0), (), 1)
 
 
-def write_rows(type_name: str, is_sum: bool, rows: int, columns: int, height: int) -> Kernel:
+def write_rows(vector: Vector, is_sum: bool, numbers: RowNumbers) -> Kernel:
     """Add rows to, or copy them over, those with the given numbers: (source, numbers, table)."""
-    ir = _WRITE.replace("NEW", _SUM if is_sum else _COPY).replace("TYPE", type_name)
-    ir = ir.replace("ATTRIBUTES", f'"prefer-vector-width"="{vector_bits()}"')
-    name = name_of(ir, "add_rows" if is_sum else "copy_rows")
-    helpers = {"llvm.smin.i64": "declare i64 @llvm.smin.i64(i64, i64)"}
-    kernel = Kernel(name, ir.replace("@SELF", f"@{name}"), helpers)
-    kernel.numbers = [rows, columns, height]
-    kernel.chunks = -(-columns // COLUMNS)
-    return kernel
+    return with_numbers(_write_ir(vector, is_sum), numbers, (), -(-numbers.columns // COLUMNS))

@@ -17,6 +17,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, cast
 
 from evergrad import config
+from evergrad.compiler.eager.any_extents import EagerCompositeOp, call_any_extents
 from evergrad.compiler.eager.graph import NativeGraph
 from evergrad.compiler.eager.residuals import Partition, partition_composite
 from evergrad.core import dtypes
@@ -38,6 +39,7 @@ from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
 if TYPE_CHECKING:
     from evergrad.core.shapes import TensorType
+    from evergrad.core.types import Args
 
 # Specializations kept over all functions; at the limit all are evicted.
 _SPECIALIZATION_LIMIT = 256
@@ -45,16 +47,20 @@ _SPECIALIZATION_LIMIT = 256
 
 @provides("native_composite")
 def call(
-    function: EagerComposite, state: State, args: tuple[Any, ...], types: tuple[Any, ...],
-    attrs: dict[str, Any],
+    function: EagerComposite, state: State, args: Args, types: tuple[Any, ...],
+    attrs: Attrs,
 ) -> Any:  # fmt: skip
     """Call a composite on arrays of these types, as one autograd node."""
     key = (types, tuple(attrs.items())) if attrs else types
     specialization = function.specializations.get(key)
     if specialization is None:
-        uses = function.uses(args, attrs)
-        if uses.are_many():
-            return function.function(*args, **attrs)
+        of_shape = function.any_extents.shapes.get(key)
+        if of_shape is None:
+            uses = function.uses(args, attrs)
+            if uses.are_many() or not function.plans:
+                of_shape = function.any_extents.of_shape(key)
+        if of_shape is not None:
+            return call_any_extents(function, state, args, types, attrs, of_shape)
         specialization = _new_specialization(
             function, key, Structure(function.traced, types, attrs), uses
         )
@@ -64,7 +70,7 @@ def call(
 
 
 def _new_specialization(
-    function: EagerComposite, key: Any, structure: Structure, uses: Uses
+    function: EagerComposite, key: object, structure: Structure, uses: Uses
 ) -> CompositeSpecialization:
     specialization = CompositeSpecialization(function, structure)
     uses.kernels += 1
@@ -72,20 +78,6 @@ def _new_specialization(
         clear_composite_kernels()
     function.specializations[key] = specialization
     return specialization
-
-
-class _CompositeOp:
-    """The attributes of an op that autograd nodes, messages and the backward pass read."""
-
-    family = "reduction"  # elements may be left out behind it: see evergrad.core.recording
-    alias = ""
-    random = False
-    selects = False
-    nan_safe_vjp = None
-
-    def __init__(self, name: str, outputs: int) -> None:
-        self.name = name
-        self.outputs = outputs
 
 
 class CompositeSpecialization(Specialization):
@@ -99,10 +91,11 @@ class CompositeSpecialization(Specialization):
     operands: tuple[TensorType, ...]
     types: tuple[TensorType, ...]
 
-    __slots__ = ("is_native", "is_usual", "native", "partition", "structure", "visible")
+    __slots__ = ("has_gaps", "is_native", "is_usual", "native", "partition", "structure", "visible")
 
     def __init__(self, function: EagerComposite, structure: Structure) -> None:
         self.structure: Structure = structure
+        self.has_gaps: bool = False in structure.present
         self.attrs: Attrs = structure.attrs
         self.types = self.operands = structure.types
         self.casts: tuple[dtypes.dtype | None, ...] | None = None
@@ -118,16 +111,16 @@ class CompositeSpecialization(Specialization):
             graph = self.partition.forward
         self.out_types: tuple[TensorType, ...] = tuple(out.type for out in graph.outputs)
         self.single: bool = len(self.out_types) == 1
-        self.op: Op = cast(Op, _CompositeOp(function.name, len(self.out_types)))
+        self.op: Op = cast(Op, EagerCompositeOp(function, len(self.out_types)))
         self.differentiable: bool = any(t.dtype.category >= dtypes.FLOATING for t in self.out_types)
         self.native: NativeGraph = NativeGraph(graph)
         self.is_native: bool = self.native.is_native()
         self.is_usual: bool = self.is_native and config.EAGER_KERNEL_ELEMENTS is None
         self.run: Callable[..., Any] = self.native.run
 
-    def call(self, state: State, args: tuple[Any, ...]) -> Any:
+    def call(self, state: State, args: Args) -> Any:
         """Run on arrays, as one autograd node."""
-        tensors = tuple([a for a in args if a is not None])
+        tensors = tuple([a for a in args if a is not None]) if self.has_gaps else args
         found = self.native.run([t._value for t in tensors])
         inference = state.inference
         if self.single:
@@ -140,6 +133,9 @@ class CompositeSpecialization(Specialization):
         if state.grad:
             record(state, self, tensors, outs)
         return outs[0] if self.visible == 1 else outs[: self.visible]
+
+    def evaluator(self) -> Callable[..., object]:
+        return self.native.result
 
     def partition_for(self, needs: int) -> Partition | None:
         """The partition, if it is for a derivative with respect to these arguments."""
@@ -170,7 +166,7 @@ class CompositeVjpProgram(VjpProgram):
         self.needs = needs
         self.single: bool = specialization.single
         self.is_nan_safe = self.is_traced_nan_safe = False
-        self.scatter_index: tuple[Any, TensorType] | None = None
+        self.scatter_index: tuple[object, TensorType] | None = None
         self._fused = None
         self.unread: frozenset[int] = frozenset()
         hidden = specialization.out_types[specialization.visible :]

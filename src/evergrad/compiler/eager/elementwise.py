@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
 
 from evergrad.compiler.codegen import elementwise
-from evergrad.compiler.codegen.elementwise import Code, Element
+from evergrad.compiler.codegen.code import Code
+from evergrad.compiler.codegen.elementwise import Element
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.native import jit
+from evergrad.compiler.native.prototypes import functions_at
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import Op
@@ -43,8 +44,8 @@ def elementwise_kernel(
     address = jit.addresses([kernel])[kernel.name]
     words = [ctypes.c_double if number else ctypes.c_void_p for number in is_number]
     extents = 1 if is_column is None else is_number.count(False) + 2
-    signature: Any = (None, ctypes.c_void_p, *words, *[ctypes.c_int64] * extents)
-    return ctypes.PYFUNCTYPE(*signature)(address), ctypes.CFUNCTYPE(*signature)(address)
+    signature = (None, ctypes.c_void_p, *words, *[ctypes.c_int64] * extents)
+    return functions_at(address, signature)
 
 
 class _Builder:

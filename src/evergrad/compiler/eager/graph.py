@@ -8,7 +8,7 @@ threads do not block each other and no lock is held across a fork.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,11 +25,14 @@ from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import tracing
+from evergrad.core.types import Array
 from evergrad.extension import provides
 from evergrad.ops.rows.movement.strided import as_strided
 
-Array = np.ndarray[Any, Any]
-# The strides of an array in elements; None if it is contiguous.
+if TYPE_CHECKING:
+    from evergrad.core.tracing import Tracer
+
+# The strides of an array in bytes; None if it is contiguous.
 Layout = tuple[int, ...] | None
 
 # Arrays with further layouts are copied.
@@ -71,14 +74,15 @@ class NativeGraph:
         except IndexError:
             program = _program(self.graph)
         try:
-            return program.call(arrays)
+            prepared = program.prepared
+            return prepared(arrays) if prepared else program.call(arrays)
         finally:
             idle.append(program)  # type: ignore[union-attr]
 
-    def run_strided(self, arrays: Sequence[Any]) -> list[Any]:
+    def run_strided(self, arrays: Sequence[Any]) -> list[object]:
         """The same for arrays of any strides."""
         given = [_readable(a, v) for a, v in zip(arrays, self.graph.inputs, strict=True)]
-        layouts = tuple([None if a.flags.c_contiguous else _layout(a) for a in given])
+        layouts = tuple([None if a.flags.c_contiguous else a.strides for a in given])
         try:
             idle = self.idle[layouts]
         except KeyError:
@@ -88,8 +92,11 @@ class NativeGraph:
         try:
             program = idle.pop()
         except IndexError:
-            program = _program(_with_layouts(self.graph, layouts))
+            program = self.strided_program(layouts)
         try:
+            prepared = program.prepared
+            if prepared:
+                return prepared(given)
             return program.call(
                 [
                     a if layout is None else _span(a)
@@ -111,14 +118,20 @@ class NativeGraph:
         contiguous = not any(layouts)
         if not contiguous and len(self.idle) >= _LAYOUT_LIMIT:
             return None
-        program = _program(_with_layouts(self.graph, layouts))
+        program = self.strided_program(layouts)
         return [program] if contiguous or _has_kernels_only(program) else None
 
+    def strided_program(self, layouts: tuple[Layout, ...]) -> EagerProgram:
+        """A program for arguments with these layouts, of which a prepared call reads addresses."""
+        strided = frozenset([i for i, layout in enumerate(layouts) if layout is not None])
+        return _program(_with_layouts(self.graph, layouts), strided)
 
-def _program(graph: Graph) -> EagerProgram:
+
+def _program(graph: Graph, strided: frozenset[int] = frozenset()) -> EagerProgram:
     optimized, constants = lift_captures(optimize(graph, Target.EAGER))
+    count = len(graph.inputs)
     return EagerProgram(
-        Lowering(optimized, LOWERINGS, len(graph.inputs), 0, constants, len(graph.outputs), ())
+        Lowering(optimized, LOWERINGS, count, 0, constants, len(graph.outputs), ()), strided
     )
 
 
@@ -135,8 +148,8 @@ def _readable(array: Array, var: Var) -> Array:
     return array.copy()
 
 
-def _layout(array: Array) -> Layout:
-    return tuple([stride // array.itemsize for stride in array.strides])
+def _in_elements(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    return tuple([stride // itemsize for stride in strides])
 
 
 def _span_length(shape: Sequence[int], strides: Sequence[int]) -> int:
@@ -146,9 +159,7 @@ def _span_length(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 def _span(array: Array) -> Array:
     """The memory from the first to the last element of an array, as a flat array."""
-    layout = _layout(array)
-    assert layout is not None
-    length = _span_length(array.shape, layout)
+    length = _span_length(array.shape, _in_elements(array.strides, array.itemsize))
     return np.lib.stride_tricks.as_strided(array, (length,), (array.itemsize,))
 
 
@@ -164,11 +175,12 @@ def _with_layouts(graph: Graph, layouts: tuple[Layout, ...]) -> Graph:
         return tracer.finish(interpret(graph, *given)).without_dead_code()
 
 
-def _strided_input(tracer: Any, type: TensorType, layout: Layout) -> Tensor:
+def _strided_input(tracer: Tracer, type: TensorType, layout: Layout) -> Tensor:
     if layout is None:
-        return tracer.input(type)  # type: ignore[no-any-return]
-    span = tracer.input(tensor_type((_span_length(type.shape, layout),), type.dtype))
-    return as_strided(span, type.shape, layout)
+        return tracer.input(type)
+    strides = _in_elements(layout, type.dtype.itemsize)
+    span = tracer.input(tensor_type((_span_length(type.shape, strides),), type.dtype))
+    return as_strided(span, type.shape, strides)
 
 
 @provides("graph_of_row")

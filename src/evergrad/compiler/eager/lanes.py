@@ -9,12 +9,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
-from evergrad.compiler.codegen.elementwise import Code
-from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, vector_for
+from evergrad.compiler.codegen.code import Code
+from evergrad.compiler.codegen.ir_builder import Vector, vector_for
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder
 from evergrad.compiler.native import jit
+from evergrad.compiler.native.prototypes import functions_at
 from evergrad.core import dtypes
 from evergrad.extension import provides
 
@@ -24,8 +25,11 @@ MOST_KEPT = 64
 _ELEMENTS = {"float32": "float", "float64": "double", 4: "i32", 8: "i64", 2: "i16", 1: "i8"}
 _WORDS = {
     "gather_elements": ("out", "x", "index", "outer", "extent", "many", "inner"),
+    "take_rows": ("out", "x", "index", "outer", "extent", "many", "inner"),
     "scatter_add": ("out", "x", "index", "outer", "extent", "many", "inner"),
     "add_rows": ("out", "x", "index", "outer", "extent", "many", "inner"),
+    "reverse": ("out", "x", "outer", "extent"),
+    "squared_distances": ("out", "x", "outer", "extent", "inner"),
     "topk": ("out", "x", "outer", "extent", "kept"),
 }
 _POINTERS = ("out", "x", "index")
@@ -46,8 +50,8 @@ def lane_kernel(
     kernel = builder.kernel(name)
     address = jit.addresses([kernel])[kernel.name]
     words = [ctypes.c_void_p if w in _POINTERS else ctypes.c_int64 for w in _WORDS[name]]
-    signature: Any = (ctypes.c_int64, *words)
-    return ctypes.PYFUNCTYPE(*signature)(address), ctypes.CFUNCTYPE(*signature)(address)
+    signature = (ctypes.c_int64, *words)
+    return functions_at(address, signature)
 
 
 class _Builder(KernelBuilder):
@@ -107,6 +111,18 @@ class _Builder(KernelBuilder):
                     action(here, self.add(self.mul(self.add(whole, index), inner), i))
                 self.note_missed(is_inside)
 
+    def take_rows(self) -> None:
+        """``out[o, j, :] = x[o, index[j], :]``"""
+        extent, many, inner = self["extent"], self["many"], self["inner"]
+        with self.loop(self["outer"]) as o, self.loop(many) as j:
+            index, is_inside = self.index_at(j)
+            with self.when(is_inside):
+                target = self.at(self["out"], self.mul(self.add(self.mul(o, many), j), inner))
+                row = self.at(self["x"], self.mul(self.add(self.mul(o, extent), index), inner))
+                with self.loop(inner) as i:
+                    self.store(self.load(self.at(row, i)), self.at(target, i))
+            self.note_missed(is_inside)
+
     def add_rows(self) -> None:
         """``out[o, index[j], :] += x[o, j, :]``"""
         extent, many, inner = self["extent"], self["many"], self["inner"]
@@ -120,6 +136,47 @@ class _Builder(KernelBuilder):
                     held, value = self.load(self.at(row, i)), self.load(self.at(source, i))
                     self.store(self.op(f"fadd {element} {held}, {value}"), self.at(row, i))
             self.note_missed(is_inside)
+
+    def reverse(self) -> None:
+        """``out[o, extent - 1 - j] = x[o, j]``"""
+        extent, lanes, kind = self["extent"], self.vector.lanes, self.vector.type
+        whole = self.op(f"and i64 {extent}, {-lanes}")
+        order = ", ".join(f"i32 {lane}" for lane in reversed(range(lanes)))
+        with self.loop(self["outer"]) as o:
+            first = self.mul(o, extent)
+            row = self.at(self["x"], first)
+            end = self.at(self["out"], self.add(first, extent))
+            with self.loop(whole, lanes) as j:
+                turned = self.op(
+                    f"shufflevector {kind} {self.load_vector(self.at(row, j))}, {kind} poison, "
+                    f"<{lanes} x i32> <{order}>"
+                )
+                self.store_vector(turned, self.at(end, self.sub(-lanes, j)))
+            with self.loop(extent, 1, whole) as j:
+                self.store(self.load(self.at(row, j)), self.at(end, self.sub(-1, j)))
+
+    def squared_distances(self) -> None:
+        """``out[o, i]``, of float64: the squared distances of ``x[o, :, i]`` from their mean, added
+        in float64."""
+        extent, inner, element = self["extent"], self["inner"], self.vector.element
+        count = self.op(f"sitofp i64 {extent} to double")
+        with self.loop(self["outer"]) as o, self.loop(inner) as i:
+            column = self.at(self["x"], self.add(self.mul(o, extent, inner), i))
+
+            def number(j: str, column: str = column) -> str:
+                value = self.load(self.at(column, self.mul(j, inner)))
+                return value if element == "double" else self.op(f"fpext float {value} to double")
+
+            with self.carrying_loop(extent, [("double", "0.0")]) as (j, total):
+                total.after = [self.op(f"fadd double {total.values[0]}, {number(j)}")]
+            mean = self.op(f"fdiv double {total.after[0]}, {count}")
+            with self.carrying_loop(extent, [("double", "0.0")]) as (j, squares):
+                distance = self.op(f"fsub double {number(j)}, {mean}")
+                square = self.op(f"fmul double {distance}, {distance}")
+                squares.after = [self.op(f"fadd double {squares.values[0]}, {square}")]
+            place = self.add(self.mul(o, inner), i)
+            address = self.op(f"getelementptr double, ptr {self['out']}, i64 {place}")
+            self.do(f"store double {squares.after[0]}, ptr {address}")
 
     # -- the largest few ------------------------------------------------------------------------
 

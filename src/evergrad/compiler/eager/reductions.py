@@ -10,15 +10,21 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
-from evergrad.compiler.codegen.elementwise import Code, constant
-from evergrad.compiler.codegen.ir_builder import KernelBuilder, vector_for
+from evergrad.compiler.codegen.code import Code
+from evergrad.compiler.codegen.elementwise import constant
+from evergrad.compiler.codegen.ir_builder import vector_for
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder
 from evergrad.compiler.native import jit
+from evergrad.compiler.native.prototypes import functions_at
 from evergrad.core.dtypes import dtype
 from evergrad.core.row_facts import Combine, EagerReduction
 from evergrad.extension import provides
+
+if TYPE_CHECKING:
+    from evergrad.compiler.codegen.ir_builder import Vector
 
 # Vectors of a block along a row, and rows of a block of columns.
 _BLOCK_VECTORS = 128
@@ -41,26 +47,33 @@ def reduction_kernel(
     and one that releases it. ``None`` where there is no machine code."""
     if not jit.can_jit():
         return None
-    builder = _Builder(reduction, found)
+    builder = ReductionBuilder(reduction, found)
     kernel = builder.rows() if along_rows else builder.columns()
     address = jit.addresses([kernel])[kernel.name]
-    signature: Any = (None, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3)
-    return ctypes.PYFUNCTYPE(*signature)(address), ctypes.CFUNCTYPE(*signature)(address)
+    signature = (None, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3)
+    return functions_at(address, signature)
 
 
-class _Builder(KernelBuilder):
-    """The IR of one reduction."""
+class ReductionBuilder(KernelBuilder):
+    """The IR of one reduction, or of several one after the other (:meth:`use`)."""
+
+    pointers: tuple[str, ...] = ("out", "x")
 
     def __init__(self, reduction: EagerReduction, found: dtype) -> None:
         Code.__init__(self)
-        self.vector = vector_for(found)
-        self.named = {name: f"%{name}" for name in ("out", "x", *_EXTENTS)}
+        self.vector: Vector = vector_for(found)
+        self.found = found
+        self.named: dict[str, str] = {name: f"%{name}" for name in (*self.pointers, *_EXTENTS)}
+        self.use(reduction)
+
+    def use(self, reduction: EagerReduction) -> None:
+        """Set the reduction whose IR is emitted from now on."""
         self.reduction = reduction
-        number = constant(_IDENTITIES[reduction.combine], found)
+        number = constant(_IDENTITIES[reduction.combine], self.found)
         lanes = ", ".join([f"{self.vector.element} {number}"] * self.vector.lanes)
-        self.identity = f"<{lanes}>"
-        self.is_sum = reduction.combine is Combine.SUM
-        self.is_extreme = reduction.combine in (Combine.MAX, Combine.MIN)
+        self.identity: str = f"<{lanes}>"
+        self.is_sum: bool = reduction.combine is Combine.SUM
+        self.is_extreme: bool = reduction.combine in (Combine.MAX, Combine.MIN)
 
     # -- arithmetic on vectors ------------------------------------------------------------------
 
@@ -154,15 +167,18 @@ class _Builder(KernelBuilder):
     # -- along rows -----------------------------------------------------------------------------
 
     def rows(self) -> Kernel:
-        count, block = self["count"], _BLOCK_VECTORS * self.vector.lanes
         with self.loop(self["outer"]) as number:
-            row = self.at(self["x"], self.mul(number, count))
-            with self.carrying_loop(count, self.between_blocks(1), block) as (first, held):
-                last = self.least(self.add(first, block), count)
-                held.after = self.after_block(held.values, self.block_of_row(row, first, last))
-            value = self.finished(self.one_number(*held.after), self.vector.element)
-            self.store(value, self.at(self["out"], number))
+            row = self.at(self["x"], self.mul(number, self["count"]))
+            self.store(self.of_row(row), self.at(self["out"], number))
         return self.kernel("reduce_rows")
+
+    def of_row(self, row: str) -> str:
+        """The reduced value of ``count`` neighbours."""
+        count, block = self["count"], _BLOCK_VECTORS * self.vector.lanes
+        with self.carrying_loop(count, self.between_blocks(1), block) as (first, held):
+            last = self.least(self.add(first, block), count)
+            held.after = self.after_block(held.values, self.block_of_row(row, first, last))
+        return self.finished(self.one_number(*held.after), self.vector.element)
 
     def block_of_row(self, row: str, first: str, last: str) -> list[str]:
         """The elements of a row from one to another, in one accumulator."""
@@ -201,17 +217,21 @@ class _Builder(KernelBuilder):
     # -- down columns ---------------------------------------------------------------------------
 
     def columns(self) -> Kernel:
-        lanes, inner = self.vector.lanes, self["inner"]
-        wide = self.op(f"and i64 {inner}, {-lanes * _WIDE}")
+        inner = self["inner"]
         with self.loop(self["outer"]) as number:
             plane = self.at(self["x"], self.mul(number, self["count"], inner))
-            out = self.at(self["out"], self.mul(number, inner))
-            with self.loop(wide, lanes * _WIDE) as column:
-                self.strip(plane, out, [self.add(column, lanes * k) for k in range(_WIDE)], None)
-            with self.loop(inner, lanes, wide) as column:
-                mask = self.range_mask(self.lane_indices("0"), "0", self.sub(inner, column))
-                self.strip(plane, out, [column], mask)
+            self.of_columns(plane, self.at(self["out"], self.mul(number, inner)))
         return self.kernel("reduce_columns")
+
+    def of_columns(self, plane: str, out: str) -> None:
+        """The reduced values of ``inner`` columns."""
+        lanes, inner = self.vector.lanes, self["inner"]
+        wide = self.op(f"and i64 {inner}, {-lanes * _WIDE}")
+        with self.loop(wide, lanes * _WIDE) as column:
+            self.strip(plane, out, [self.add(column, lanes * k) for k in range(_WIDE)], None)
+        with self.loop(inner, lanes, wide) as column:
+            mask = self.range_mask(self.lane_indices("0"), "0", self.sub(inner, column))
+            self.strip(plane, out, [column], mask)
 
     def strip(self, plane: str, out: str, columns: list[str], mask: str | None) -> None:
         """The columns of one or several vectors, from the first row to the last."""
@@ -248,8 +268,10 @@ class _Builder(KernelBuilder):
     def kernel(self, kind: str) -> Kernel:
         body = "\n".join(self.lines)
         extents = ", ".join(f"i64 %{name}" for name in _EXTENTS)
+        pointers = ", ".join(f"ptr noalias %{name}" for name in self.pointers)
+        width = f'"prefer-vector-width"="{jit.vector_bits()}"'
         ir = (
-            f"define void @SELF(ptr noalias %out, ptr noalias readonly %x, {extents}) nounwind "
+            f"define void @SELF({pointers}, {extents}) nounwind {width} "
             f"{{\nentry:\n{body}\n  ret void\n}}\n"
         )
         name = jit.name_of(ir + "".join(self.helpers.values()), kind)

@@ -70,7 +70,7 @@ def _another(lowering: Lowering) -> Lowering:
 class _InPlace(EagerProgram):
     """A program whose outputs overwrite its first arguments."""
 
-    targets: Sequence[Any] = ()
+    targets: Sequence[object] = ()
 
     def memory_for(self, number: int, view: BufferView) -> Any:
         return self.targets[number]

@@ -38,7 +38,7 @@ def page(data: Data, code: dict[str, dict[str, str]]) -> str:
         "After the passes", data["simplified"]
     )
     parts = [
-        html.paragraph(summary(data)),
+        html.paragraph(summary(data)), _segments(data),
         html.section("Time by node, on one thread", _times(data)),
         html.section(f"Memory: arena of {peak}, lower bound {bound} (live at once)",
                      drawing(memory) + peak_table(memory)),
@@ -109,6 +109,13 @@ def peak_table(memory: Data, most: int | None = None) -> str:
     live = [memory["buffers"][n] for n in memory["at_peak"][:most]]
     rows = [(size(b["bytes"]), b["label"], html.shortened(b["location"])) for b in live]
     return html.table(("bytes", "live buffers at the peak", "line"), rows, 1)
+
+
+def _segments(data: Data) -> str:
+    rows = [(str(part["equations"]), html.shortened(part["end"])) for part in data["segments"]]
+    title = "Segments of the path that the data has taken; what follows is about the last one"
+    table = html.table(("equations", "up to"), rows, 1)
+    return html.section(title, table) if rows else ""
 
 
 def _calls(data: Data) -> str:

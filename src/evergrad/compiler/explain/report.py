@@ -19,9 +19,10 @@ from evergrad.compiler.explain.text import text
 from evergrad.compiler.explain.timing import bytes_of, flops_of, seconds_of
 from evergrad.compiler.native import jit
 from evergrad.compiler.passes.dump import dump
-from evergrad.compiler.passes.pipeline import Target, optimize
+from evergrad.compiler.passes.pipeline import Target, Written, optimize
 from evergrad.compiler.schedule.buffers import Buffer
 from evergrad.compiler.schedule.instructions import Instruction
+from evergrad.compiler.schedule.lower import loop_programs
 from evergrad.compiler.schedule.memory_plan import Plan
 from evergrad.compiler.schedule.nodes import Group, SingleNode
 from evergrad.core.source_location import SourceLocation, describe, line_of
@@ -29,6 +30,7 @@ from evergrad.core.trace import Equation, Graph
 from evergrad.extension import provides
 
 if TYPE_CHECKING:
+    from evergrad.compiler.frontend.captured import Captured
     from evergrad.compiler.frontend.variant import Call
 
 Data = dict[str, Any]
@@ -37,16 +39,16 @@ Data = dict[str, Any]
 class Explanation:
     """A report on a program, as data, text, JSON or HTML.
 
-    ``data`` holds the graphs (of every pass, if requested), the nodes with their kernels and times,
-    the NumPy calls, the guards and the memory plan; ``code`` the LLVM IR and assembly of each
-    kernel, generated on first access.
+    ``data`` holds the graphs (of every pass, and the loops, if requested), the nodes with their
+    kernels and times, the NumPy calls, the guards and the memory plan; ``code`` the LLVM IR and
+    assembly of each kernel, generated on first access.
     """
 
     def __init__(self, call: Call, name: str, passes: bool = False) -> None:
         program = call.variant.program
         seconds = seconds_of(program, call.arrays(), call.variant.numbers())
         self.data: dict[str, Any] = {"function": name, **_described(call, seconds)}
-        self.data["passes"] = _passes(call) if passes else []
+        self.data["passes"], self.data["loops"] = _passes(call) if passes else ([], [])
         kernels = [i.kernel for i in program.instructions if i.kernel is not None]
         kernels += [called for kernel in kernels for called in kernel.calls.values()]
         self._kernels = {kernel.name: kernel for kernel in kernels}
@@ -112,11 +114,25 @@ def _described(call: Call, seconds: Sequence[float]) -> Data:
         "calls": [_call(u) for u in nodes if u["kind"] == "call"],
         "memory": memory_data(program.plan),
         "guards": dict(Counter(name for _, _, name in captured.guards.predicates)),
+        "segments": _segments(captured),
     }
 
 
-def _passes(call: Call) -> list[Data]:
-    """The graph after each pass, from the captured one on; no text where a pass changed nothing."""
+def _segments(captured: Captured) -> list[Data]:
+    """The programs of a path that decides by the data, with what ends each; empty for one."""
+    path = captured.path
+    if path is None:
+        return []
+    found = [
+        {"equations": 0 if stage is None else len(stage.captured.graph.equations), "end": str(read)}
+        for stage, read in zip(path.stages, path.reads, strict=True)
+    ]
+    return [*found, {"equations": len(captured.graph.equations), "end": "the end of the function"}]
+
+
+def _passes(call: Call) -> tuple[list[Data], list[Data]]:
+    """The graph after each pass, from the captured one on, no text where a pass changed nothing;
+    and the loops of its fusion groups."""
     found: list[Data] = []
     graphs: list[Graph] = []
 
@@ -129,10 +145,13 @@ def _passes(call: Call) -> list[Data]:
     program = call.variant.program
     target = program.executable.target
     assert target is not None, "a program from the disk has no passes"
-    optimize(call.variant.captured.graph, target, observe)
+    captured = call.variant.captured
+    written = Written(captured.result_count, len(captured.written))
+    graph = optimize(captured.graph, target, observe, written)
+    loops = [{"name": made.name, "text": str(made)} for made in loop_programs(graph)]
     if target is Target.LIMITED:
         observe("rematerialize", program.graph)
-    return found
+    return found, loops
 
 
 def _graph(graph: Graph) -> Data:
@@ -148,7 +167,7 @@ def _graph(graph: Graph) -> Data:
 
 
 def _nodes(
-    instructions: Sequence[Instruction], waves: Sequence[Any], seconds: Sequence[float]
+    instructions: Sequence[Instruction], waves: list[list[Instruction]], seconds: Sequence[float]
 ) -> list[Data]:
     """Nodes in execution order, each with its instructions. A copy at the end is a node by
     itself."""
@@ -167,7 +186,7 @@ def _node(parts: Sequence[tuple[Instruction, float]], wave_of: dict[int, int]) -
     flops = sum(map(flops_of, equations))
     moved = sum(bytes_of(instruction, equations) for instruction, _ in parts)
     return {
-        "label": first.label,
+        "label": _label([instruction for instruction, _ in parts]),
         "kind": _kind(first),
         "equations": [_equation(eqn) for eqn in equations],
         "space": list(first.node.shape) if isinstance(first.node, Group) else None,
@@ -181,6 +200,12 @@ def _node(parts: Sequence[tuple[Instruction, float]], wave_of: dict[int, int]) -
         "gigabytes_per_second": _rate(moved, taken),
         "lines": list(dict.fromkeys(_line(eqn.location) for eqn in equations)),
     }  # fmt: skip
+
+
+def _label(instructions: Sequence[Instruction]) -> str:
+    """The name of the instruction with most work, the first of these: others copy or check what it
+    reads, or combine partial results."""
+    return max(instructions, key=lambda instruction: instruction.work).label
 
 
 def _kind(instruction: Instruction) -> str:

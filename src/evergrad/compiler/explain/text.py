@@ -18,10 +18,18 @@ Data = dict[str, Any]
 
 def text(data: Data, code: dict[str, dict[str, str]]) -> str:
     """All sections; generated code if ``code`` is given."""
-    parts = [summary(data), _times(data), _memory(data), _calls(data), _guards(data)]
+    parts = [
+        summary(data),
+        *_segments(data),
+        _times(data),
+        _memory(data),
+        _calls(data),
+        _guards(data),
+    ]
     parts += [_nodes(data), _graph("captured graph", data["captured"])]
     parts += [_graph("graph after the passes", data["simplified"])]
     parts += map(_pass, data["passes"])
+    parts += [f"loops of {found['name']}\n{found['text']}" for found in data["loops"]]
     parts += [_code(name, held) for name, held in code.items()]
     return "\n\n".join(parts)
 
@@ -68,6 +76,20 @@ def summary(data: Data) -> str:
         f"{data['function']}: {data['captured']['equations']} equations as "
         f"{', '.join(parts) or 'nothing to do'}; {duration(data['seconds'])} on one thread"
     )
+
+
+def segments(data: Data) -> list[str]:
+    """The segments of a path that decides by the data, in one line each."""
+    return [
+        f"{number}. {part['equations']} equations, up to: {part['end']}"
+        for number, part in enumerate(data["segments"], 1)
+    ]
+
+
+def _segments(data: Data) -> list[str]:
+    lines = segments(data)
+    title = "segments of the path that the data has taken; what follows is about the last one"
+    return ["\n".join([title, *(f"  {line}" for line in lines)])] if lines else []
 
 
 def heading(node: Data) -> str:

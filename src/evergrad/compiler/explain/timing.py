@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from math import prod
+from math import inf, prod
 from time import thread_time_ns
 
 from evergrad.compiler.frontend.diagnose import Snapshot
+from evergrad.compiler.kernels.conv.epilogue import CONV_EPILOGUE
 from evergrad.compiler.kernels.gemm.pairs import PAIRED_MATMUL
 from evergrad.compiler.kernels.gemm.rows import WIDENED_LINEAR
-from evergrad.compiler.passes.conv_epilogue import CONV_EPILOGUE
 from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.runtime.thread_pool import Run
 from evergrad.compiler.schedule.buffers import BufferView, address_of
@@ -24,10 +24,11 @@ from evergrad.ops.rows.conv import CONV, CONV_INPUT, CONV_WEIGHT
 from evergrad.ops.rows.matmul import LINEAR, MATMUL
 
 _REPEATS = 4
-# Nanoseconds: shorter instructions are repeated and timed together, up to so many times.
-_LONG_ENOUGH = 50_000
-_MANY = 20
-# An instruction is not repeated once it has taken this long in all.
+_EMPTY = 8
+# Nanoseconds: shorter kernels are launched several times and timed together, up to so many times.
+_LONG_ENOUGH = 20_000
+_MANY = 64
+# The rounds end once instructions have taken this long in the mean.
 _ENOUGH = 20_000_000
 
 
@@ -38,8 +39,8 @@ def seconds_of(program: Program, arguments: list[object], numbers: list[float]) 
     snapshot = Snapshot(program.executable.written, program.generators())
     token = numpy_errors.set(QUIET)
     try:
-        with _isolated(program, arguments, numbers) as runs:
-            return _measured(program, runs)
+        with _isolated(program, arguments, numbers) as runners:
+            return _measured(program, runners)
     finally:
         numpy_errors.reset(token)
         snapshot.restore()
@@ -48,29 +49,39 @@ def seconds_of(program: Program, arguments: list[object], numbers: list[float]) 
 @contextmanager
 def _isolated(
     program: Program, arguments: list[object], numbers: list[float]
-) -> Iterator[list[Callable[[], object]]]:
+) -> Iterator[list[_Runner]]:
     """A runner for each instruction by itself, in execution order."""
     patches, bound_arrays, kept = program.patches, program.bound_arrays, len(program.keep)
     program.patches = {}
     program.unbind_arguments()
     try:
-        runs = [_runner(program, i) for i in program.instructions]
+        runners = [_Runner(program, i) for i in program.instructions]
         program.prepare(arguments, numbers)
-        yield runs
+        yield runners
     finally:
         program.patches, program.bound_arrays = patches, bound_arrays
         del program.keep[kept:]
         program.release_arrays()
 
 
-def _runner(program: Program, instruction: Instruction) -> Callable[[], object]:
-    kernel = instruction.kernel
-    if kernel is None:
-        return lambda: program.python_call(instruction)
-    block = program.argument_block(instruction)
-    address = program.addresses[kernel.name]
-    tasks = [(address, address_of(block), n) for n in range(kernel.chunks)]
-    return _one_wave(program, tasks, kernel.scratch)
+class _Runner:
+    """One instruction by itself. A kernel is launched several times by one native call, so that
+    the time of a short one is not lost in the overhead of the call."""
+
+    def __init__(self, program: Program, instruction: Instruction) -> None:
+        self.program, self.instruction = program, instruction
+        self.tasks: list[tuple[int, int, int]] = []
+        kernel = instruction.kernel
+        if kernel is not None:
+            block, address = program.argument_block(instruction), program.addresses[kernel.name]
+            self.tasks = [(address, address_of(block), n) for n in range(kernel.chunks)]
+
+    def launches(self, times: int) -> Callable[[], object]:
+        """A call that runs the instruction so many times."""
+        kernel = self.instruction.kernel
+        if kernel is None:
+            return _whatever_happens(lambda: self.program.python_call(self.instruction))
+        return _one_wave(self.program, self.tasks * times, kernel.scratch)
 
 
 def _one_wave(
@@ -80,17 +91,29 @@ def _one_wave(
     return lambda: run.run(1)
 
 
-def _measured(program: Program, runs: list[Callable[[], object]]) -> list[float]:
-    for instruction, run in zip(program.instructions, runs, strict=True):
-        run()  # warm up: page faults are not part of the time
-        if program.status[0]:
-            raise IndexError(f"an index is out of range, or a check fails, in {instruction.label}")
-    nothing = _best_of(_one_wave(program, [], 0))
-    found = []
-    for instruction, run in zip(program.instructions, runs, strict=True):
-        taken = _best_of(run if instruction.kernel else _whatever_happens(run))
-        found.append(max(taken - (nothing if instruction.kernel else 0), 0) / 1e9)
-    return found
+def _measured(program: Program, runners: list[_Runner]) -> list[float]:
+    """Rounds through the program in order: each instruction reads what those before it wrote, and
+    finds caches as it does in a run."""
+    nothing = min(_nanoseconds(_one_wave(program, [], 0)) for _ in range(_EMPTY))
+    best = [inf] * len(runners)
+    times = [1] * len(runners)
+    spent = 0.0
+    for round in range(_REPEATS + 1):
+        for number, runner in enumerate(runners):
+            taken = _nanoseconds(runner.launches(times[number]))
+            spent += taken
+            if program.status[0] and not round:
+                label = runner.instruction.label
+                raise IndexError(f"an index is out of range, or a check fails, in {label}")
+            program.status[0] = 0  # later rounds read what the first one has updated
+            own = taken - nothing if runner.instruction.kernel else taken
+            if round:  # the first round warms up: page faults are not part of the time
+                best[number] = min(best[number], max(own, 1.0) / times[number])
+            elif runner.instruction.kernel:
+                times[number] = max(1, min(_MANY, int(_LONG_ENOUGH / max(own, 1.0))))
+        if round and spent > _ENOUGH * len(runners):
+            break
+    return [taken / 1e9 for taken in best]
 
 
 def _whatever_happens(run: Callable[[], object]) -> Callable[[], object]:
@@ -104,23 +127,9 @@ def _whatever_happens(run: Callable[[], object]) -> Callable[[], object]:
     return attempt
 
 
-def _best_of(run: Callable[[], object]) -> float:
-    """The nanoseconds of one run; short ones are timed several at a time."""
-    spent = best = _nanoseconds(run, 1)
-    times = max(1, min(_MANY, int(_LONG_ENOUGH / max(spent, 1))))
-    for _ in range(_REPEATS):
-        if spent > _ENOUGH:
-            break
-        taken = _nanoseconds(run, times)
-        best = min(best, taken / times)
-        spent += taken
-    return best
-
-
-def _nanoseconds(run: Callable[[], object], times: int) -> float:
+def _nanoseconds(run: Callable[[], object]) -> float:
     start = thread_time_ns()
-    for _ in range(times):
-        run()
+    run()
     return thread_time_ns() - start
 
 

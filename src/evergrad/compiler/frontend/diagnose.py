@@ -65,12 +65,12 @@ def kind_of(value: Any) -> Kind:
 
 
 def evaluate(
-    graph: Graph, inputs: Sequence[Tensor], watch: Callable[[Equation, Sequence[Any]], None]
+    graph: Graph, inputs: Sequence[Tensor], watch: Callable[[Equation, Sequence[object]], None]
 ) -> None:
     """Interpret a graph with NumPy; ``watch`` gets each equation's results. Values are freed after
     their last use."""
     last = {a: n for n, e in enumerate(graph.equations) for a in e.args if isinstance(a, Var)}
-    env: dict[Any, Any] = dict(zip(graph.inputs, inputs, strict=True))
+    env: dict[Var, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
     with using(grad=False):
         for number, eqn in enumerate(graph.equations):
             found = eqn.apply(*[env[a] if isinstance(a, Var) else a for a in eqn.args])
@@ -85,7 +85,9 @@ def evaluate(
 # -- lookups and checks -------------------------------------------------------------------------
 
 
-def failed_lookup(graph: Graph, inputs: Sequence[Tensor], generators: Iterable[Any]) -> Exception:
+def failed_lookup(
+    graph: Graph, inputs: Sequence[Tensor], generators: Iterable[object]
+) -> Exception:
     """The error for the first lookup with an index out of range or the first check that fails, with
     its source location. The error of a check is that of eager evaluation, with a note."""
     head = "an index is out of range in a lookup inside a compiled function; nothing was written."
@@ -127,7 +129,7 @@ class _Origins:
         if kind != FINITE:
             self.kinds[var] = kind
 
-    def watch(self, eqn: Equation, outs: Sequence[Any]) -> None:
+    def watch(self, eqn: Equation, outs: Sequence[object]) -> None:
         for var, out in zip(eqn.outs, outs, strict=True):
             self.maker[var] = eqn
             self.note(var, kind_of(out))
@@ -161,9 +163,9 @@ class FiniteCheck:
         self.written = written
         drawn = [e.attrs.get("generator") for e in graph.equations if e.op.random]
         generators = [default_generator() if g is None else g for g in dict.fromkeys(drawn)]
-        self.snapshot = Snapshot(written, generators)
+        self.snapshot: Snapshot = Snapshot(written, generators)
 
-    def passes(self, results: Sequence[Any]) -> bool:
+    def passes(self, results: Sequence[object]) -> bool:
         held = (*results[: self.count], *(s.value for s in self.written))
         return all(kind_of(array) == FINITE for array in held)
 

@@ -24,7 +24,7 @@ from evergrad.errors import SavedValueError
 from evergrad.extension import ExtensionPoint
 from evergrad.ops.rows.elementwise.basic import CAST
 
-_compiled_function: ExtensionPoint[..., Callable[..., Any]] = ExtensionPoint("compiled_function")
+_compiled_function: ExtensionPoint[..., Callable[..., object]] = ExtensionPoint("compiled_function")
 
 
 class Derivative:
@@ -52,7 +52,7 @@ class Derivative:
         """From residuals and cotangents to gradients."""
         made: Any = _compiled(self.graph)
         if self.arena is not None:
-            made.arena, made.lock = self.arena, self.arena.lock
+            made.arena, made.step_lock = self.arena, self.arena.lock
         return made  # type: ignore[no-any-return]
 
     @cached_property
@@ -61,7 +61,7 @@ class Derivative:
         return _compiled(self.from_inputs)
 
 
-def _compiled(graph: Graph) -> Callable[..., Any]:
+def _compiled(graph: Graph) -> Callable[..., object]:
     return _compiled_function(lambda *given: interpret(graph, *given))
 
 
@@ -92,12 +92,12 @@ class _Partitioner:
     def split(self, differentiable: list[int]) -> tuple[Graph, Derivative]:
         graph, outputs = self.graph, self.graph.outputs
         checked = [out for e in graph.equations if e.op.checks for out in e.outs]
-        first = _leading_to([*outputs[: self.forward], *checked], graph.equations)
+        first = leading_to([*outputs[: self.forward], *checked], graph.equations)
         first |= {id(e) for e in graph.equations if e.op.random}
         wanted = outputs[self.forward :]
-        needed = _leading_to(wanted, graph.equations)
+        needed = leading_to(wanted, graph.equations)
         second = [e for e in graph.equations if id(e) in needed and id(e) not in first]
-        recomputed, reads = _recomputed(_reads(second, wanted), graph)
+        recomputed, reads = with_recomputed(reads_of(second, wanted), graph)
         from_inputs, sources, random_residuals = self.from_inputs()
         order = [
             var for var in dict.fromkeys([*reads, *random_residuals]) if var not in self.cotangents
@@ -129,16 +129,16 @@ class _Partitioner:
         numbers."""
         plain = self.plain
         wanted = plain.outputs[self.forward :]
-        needed = _leading_to(wanted, plain.equations)
+        needed = leading_to(wanted, plain.equations)
         leading = [e for e in plain.equations if id(e) in needed and not e.op.random]
-        used = set(_reads(leading, wanted))
+        used = set(reads_of(leading, wanted))
         sources = [i for i, var in enumerate(self.inputs) if var in used]
         drawn = [out for e in plain.equations if e.op.random for out in e.outs if out in used]
         given = [*(self.inputs[i] for i in sources), *drawn, *self.cotangents]
         return Graph(given, (), leading, wanted), sources, drawn
 
 
-def _leading_to(outputs: Sequence[Any], equations: Sequence[Equation]) -> set[int]:
+def leading_to(outputs: Sequence[object], equations: Sequence[Equation]) -> set[int]:
     needed = {o for o in outputs if isinstance(o, Var)}
     found: set[int] = set()
     for eqn in reversed(equations):
@@ -148,7 +148,7 @@ def _leading_to(outputs: Sequence[Any], equations: Sequence[Equation]) -> set[in
     return found
 
 
-def _reads(equations: Sequence[Equation], outputs: Sequence[Any]) -> list[Var]:
+def reads_of(equations: Sequence[Equation], outputs: Sequence[object]) -> list[Var]:
     """Free variables of equations and outputs, in order."""
     made = {out for eqn in equations for out in eqn.outs}
     reads: dict[Var, None] = {}
@@ -158,7 +158,7 @@ def _reads(equations: Sequence[Equation], outputs: Sequence[Any]) -> list[Var]:
     return list(reads)
 
 
-def _recomputed(reads: Sequence[Var], graph: Graph) -> tuple[list[Equation], list[Var]]:
+def with_recomputed(reads: Sequence[Var], graph: Graph) -> tuple[list[Equation], list[Var]]:
     """Cheap values are recomputed rather than saved; returns their equations, and what these
     read."""
     needed = dict.fromkeys(reads)
@@ -224,7 +224,7 @@ class CompiledCall(Function):
         return tuple(results)
 
     @staticmethod
-    def backward(ctx: Any, *cotangents: Any) -> Any:
+    def backward(ctx: Any, *cotangents: object) -> Any:
         derivative: Derivative = ctx.derivative
         differentiable = [cotangents[i] for i in derivative.differentiable]
         if not STATE.get().grad:

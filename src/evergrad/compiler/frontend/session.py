@@ -9,24 +9,41 @@ is also a program for later calls is decided at its end (:mod:`.capture`).
 
 from __future__ import annotations
 
+import operator
+import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evergrad.compiler.frontend.paths.data_reads import DATA, DataReads, slice_of, subgraph
+from evergrad.compiler.frontend.reasons import trace_error
 from evergrad.core.functionalize import FunctionalizingTrace
 from evergrad.core.node import GraphNode, Leaf, Node, next_sequence
+from evergrad.core.op import Specialization
 from evergrad.core.python_numbers import Expressions, PythonNumber
+from evergrad.core.rng.default_generator import default_generator
 from evergrad.core.saved_values import Packed
 from evergrad.core.source_location import SourceLocation, describe, user_location
 from evergrad.core.state import State, using
 from evergrad.core.storage import Storage, checksum
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Tensor, detached
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.core.tracing import trace_value
+
+if TYPE_CHECKING:
+    from evergrad.compiler.frontend.state.gradient_flags import GradientFlags
+    from evergrad.core.types import Array
 
 # Runs a graph on the arrays of its inputs.
 RunSegment = Callable[[Graph, list[Any]], list[Any]]
+
+
+# The references to a tensor that the table of made handles, the list of those found and the look at
+# it hold; each capture holds another one.
+_OWN_REFERENCES = 4
 
 
 class NotWholeError(Exception):
@@ -39,8 +56,8 @@ class Break:
     __slots__ = ("location", "what")
 
     def __init__(self, what: str, location: SourceLocation | None) -> None:
-        self.what = what
-        self.location = location
+        self.what: str = what
+        self.location: SourceLocation | None = location
 
     def __str__(self) -> str:
         return f"{self.what}, at {describe(self.location)}"
@@ -54,11 +71,13 @@ class Session(FunctionalizingTrace):
 
     def __init__(
         self, parent: Trace | None, run: RunSegment, fullgraph: bool = False,
-        visible: Sequence[Any] = (),
+        visible: Sequence[Array] = (),
     ) -> None:  # fmt: skip
         """``visible`` are the NumPy arrays that the function can reach."""
         super().__init__(parent)
         self.visible = visible
+        # The storages outside of the call that share memory with another one, by id.
+        self.overlapping: set[int] = set()
         # The captured tensors on memory that Python can write meanwhile, as they were.
         self.copies: dict[Var, Any] = {}
         self.run_segment = run
@@ -67,24 +86,57 @@ class Session(FunctionalizingTrace):
         # Where Python has read elements of an outside tensor that was not computed by the call.
         self.data_read: Break | None = None
         self.argument_storages: set[int] = set()
+        # Outside storages, not of arguments, that other calls have seen with other elements.
+        self.varying: Collection[Storage] = ()
         # Nodes with smaller numbers are outside, and whether a backward pass has run one of them.
-        self.first_node = next_sequence()
-        self.differentiates_outside = False
+        self.first_node: int = next_sequence()
+        self.differentiates_outside: bool = False
         # What is done once values are computed: printing them.
         self.after_flush: Callable[[], None] | None = None
         # Whether what makes it no program is expected to pass.
         self.is_passing = False
+        # What segments have computed so far: equations, and elements of their results.
+        self.equation_count = self.elements = 0
         # The modes when the function returned.
         self.modes: State | None = None
+        # Which tensors required grad when it was called.
+        self.flags: GradientFlags | None = None
         self.handles: list[weakref.ref[Tensor]] = []
-        self.nodes: list[weakref.ref[Any]] = []
+        self.nodes: list[weakref.ref[object]] = []
         self.records_sparse = False
         self.sparse_weights: list[Tensor] = []
         # Handles on outside storages that the call has made, by id.
         self.made: dict[int, Tensor] = {}
-        self.made_numbers: list[weakref.ref[Any]] = []
+        # What ``.data`` was set of: the storage, its former value, the handles that the call had
+        # made before, and the tensor.
+        self.replaced: list[tuple[Storage, Var, list[int], int, Tensor]] = []
+        self.made_numbers: list[weakref.ref[object]] = []
+        # The default generator, if it was named.
+        self.named_default: list[object] = []
         # The expressions of Python numbers, and the changed numbers that are known from now on.
-        self.expressions = Expressions()
+        self.expressions: Expressions = Expressions()
+        # What Python has read of the data, and whether programs may read it too.
+        self.data: DataReads = DataReads()
+        self.reads_data = False
+        # Whether shapes may depend on what is read.
+        self.reads_sizes = True
+
+    def emit(
+        self, specialization: Specialization, args: tuple[object, ...],
+        location: SourceLocation | None, layout: object = None, no_grad: bool = False,
+    ) -> tuple[Var, ...]:  # fmt: skip
+        """Append an equation. The default generator is the same stream whether it is named or
+        not."""
+        op, attrs = specialization.op, specialization.attrs
+        generator = attrs.get("generator") if op.random else None
+        if generator is not None and generator is default_generator():
+            if all(known is not generator for known in self.named_default):
+                self.named_default.append(generator)
+            attrs = {**attrs, "generator": None}
+            key = (specialization.types, tuple(attrs.items()))
+            found = op.specializations.get(key)
+            specialization = found or op.resolve(key, specialization.types, attrs)
+        return super().emit(specialization, args, location, layout, no_grad)
 
     def note_backward_through(self, node: GraphNode) -> None:
         if node.seq < self.first_node and not isinstance(node, Leaf):
@@ -111,7 +163,7 @@ class Session(FunctionalizingTrace):
         if id(tensor) not in self.made:  # the gradient of a handle of the call is its own
             super().note_grad(tensor)
 
-    def note_number(self, number: Any) -> None:
+    def note_number(self, number: object) -> None:
         self.made_numbers.append(weakref.ref(number))
 
     def keeps_numbers(self) -> bool:
@@ -123,7 +175,7 @@ class Session(FunctionalizingTrace):
         alive = (reference() for reference in self.made_numbers)
         return [number for number in alive if type(number) is PythonNumber]
 
-    def note_node(self, node: Any) -> None:
+    def note_node(self, node: object) -> None:
         self.nodes.append(weakref.ref(node))
 
     def capture(self, tensor: Tensor) -> Var:
@@ -133,20 +185,37 @@ class Session(FunctionalizingTrace):
             self.copies[var] = tensor._value.copy()
         return var
 
+    def note_shared(self, shared: Sequence[Storage]) -> None:
+        """Note which of the storages that NumPy sees overlap: they may be read, and a write to one
+        of them ends recording."""
+        self.overlapping = {
+            id(storage)
+            for n, a in enumerate(shared) for b in shared[:n]
+            if np.may_share_memory(a.value, b.value) for storage in (a, b)
+        }  # fmt: skip
+
     def must_write_now(self, storage: Storage) -> bool:
         """Whether a write to a storage is visible through other memory."""
-        return bool(storage.shared) and (
-            self.is_visible(storage)
+        return storage.shared and (
+            id(storage) in self.overlapping
+            or self.is_visible(storage)
             or any(
                 other is not storage and other.shared
-                and np.may_share_memory(_memory_of(other), _memory_of(storage))
+                and np.may_share_memory(self.memory_of(other), self.memory_of(storage))
                 for other in self._read.values()
             )
         )  # fmt: skip
 
     def is_visible(self, storage: Storage) -> bool:
-        memory = _memory_of(storage)
+        memory = self.memory_of(storage)
         return any(np.may_share_memory(array, memory) for array in self.visible)
+
+    def memory_of(self, storage: Storage) -> object:
+        """The memory of a storage before the session: the layout of a symbolic value has an address
+        but none of the memory behind it."""
+        write = self.written.get(id(storage))
+        value = storage.value if write is None else write.value
+        return () if isinstance(value, Var) else value
 
     def leave(self, what: str) -> None:
         """Compute what was recorded, and run the rest of the call eagerly."""
@@ -159,9 +228,9 @@ class Session(FunctionalizingTrace):
     def note_outside_read(self, storage: Storage) -> None:
         """The elements of an argument, or of memory that others write, differ from call to call;
         those of other tensors are guarded on by version."""
-        if id(storage) in self.argument_storages or id(storage) in self._read or storage.shared:
+        if self.varies(storage):
             if self.fullgraph:
-                Trace.materialize(self, "the elements of an argument were read")
+                raise trace_error("the elements of an argument were read")
             if self.data_read is None:
                 self.data_read = Break(
                     "the elements of an outside tensor are read", user_location(2)
@@ -169,10 +238,78 @@ class Session(FunctionalizingTrace):
         else:
             self.guard_version(storage)
 
+    def varies(self, storage: Storage) -> bool:
+        """Whether an outside storage may have other elements at each call."""
+        is_read = id(storage) in self.argument_storages or id(storage) in self._read
+        return is_read or storage.shared or storage in self.varying
+
+    def read_and_written(self) -> list[Storage]:
+        """The outside storages of which Python has read elements that the call replaces: no other
+        call would find those again."""
+        return [s for key, s in self.read_storages.items() if key in self.written]
+
+    def read_data(self, tensor: Tensor) -> PythonNumber | None:
+        """The number in a tensor, read without an end of the segment."""
+        storage = tensor._storage
+        is_computed = self.is_own(storage.value) or self.is_own(tensor._value)
+        if not self.reads_data or self.is_off or not (is_computed or self.varies(storage)):
+            return None
+        return self.data.number(self, tensor)
+
+    def read_size(self, tensor: Tensor) -> int | None:
+        """An integer of the data that a shape depends on: the program is for its value."""
+        number = self.read_data(tensor) if self.reads_sizes else None
+        if number is None:
+            return None
+        self.data.has_sizes = True
+        return operator.index(number)
+
+    def note_data_set(self, tensor: Tensor) -> bool:
+        """A write replaces the elements of all tensors on a storage, and ``.data`` that of one: it
+        is a write if there are no others. Those that the call has made are given the former
+        elements at its end."""
+        storage = tensor._storage
+        others = () if self.flags is None else self.flags.tensors()
+        if storage.shared or any(t is not tensor and t._storage is storage for t in others):
+            return False
+        if any(known is storage for known, *_ in self.replaced):
+            return False
+        former = trace_value(self, detached(tensor))
+        self.replaced.append((storage, former, [*self.made], len(self.handles), tensor))
+        return True
+
+    def kept_by_replacing(self) -> list[tuple[Tensor, Var]]:
+        """The tensors that Python keeps on memory which ``.data`` has replaced, with what they
+        held."""
+        found: list[tuple[Tensor, Var]] = []
+        if not self.replaced:
+            return found
+        captured = Counter(id(tensor) for _, tensor in self.captures)
+        for storage, former, made, count, tensor in self.replaced:
+            held = [self.made[key] for key in made if key in self.made]
+            held = [t for t in held if sys.getrefcount(t) > _OWN_REFERENCES + captured[id(t)]]
+            held += [t for reference in self.handles[:count] if (t := reference()) is not None]
+            on_storage = {id(t): t for t in held if t._storage is storage and t is not tensor}
+            found += [(t, former) for t in on_storage.values()]
+        return found
+
+    def separate_replaced(self) -> None:
+        """Give the tensors that ``.data`` has left behind a storage of their own."""
+        for tensor, former in self.kept_by_replacing():
+            tensor._storage = type(tensor._storage)(former, tensor._storage.type, 0)
+            tensor._value = former
+            self.note_handle(tensor)
+
+    def note_exact_read(self, number: PythonNumber) -> None:
+        """A program for one exact float of the data would hardly run again."""
+        if any(place == DATA for place, _ in number.sources) and not isinstance(number.value, int):
+            self.materialize("a number of the data was read")
+
     def materialize(self, what: str) -> None:
         if self.fullgraph:
-            Trace.materialize(self, what)
+            raise trace_error(what)
         self.breaks.append(Break(what, user_location(1)))
+        self.separate_replaced()
         self.flush()
         if self.after_flush is not None:
             self.after_flush()
@@ -180,16 +317,17 @@ class Session(FunctionalizingTrace):
     # -- running what was recorded ----------------------------------------------------------------
 
     def flush(self) -> None:
-        """Run the equations so far and give every live symbolic value its array."""
+        """Run the equations so far and give every live symbolic value its array. If they fail,
+        outside tensors, gradients and versions are as before the first of them."""
         handles, nodes = self.live_handles(), self.live_nodes()
         storages = self.live_storages(handles)
-        producers = {out: e for e in self.equations if e.op.alias for out in e.outs}
-        wanted: dict[Var, None] = {}
-        for storage in storages:
-            wanted[storage.value] = None  # type: ignore[index]
-        for var in self.saved_vars(nodes):
-            wanted[_root(var, producers)] = None
-        values = self.compute(wanted)
+        producers = self.producers()
+        try:
+            values = self.compute(self.wanted_values(storages, nodes, producers))
+        except BaseException:
+            self.abandon()
+            self.forget()
+            raise
         resolve = _Resolver({**values, **self.residual_inputs()}, producers)
         with using(trace=None):
             self.fill_storages(storages, values)
@@ -198,11 +336,31 @@ class Session(FunctionalizingTrace):
             self.fill_nodes(nodes, resolve)
         self.forget()
 
+    def producers(self) -> dict[Var, Equation]:
+        """The equations of view ops by their results."""
+        return {out: e for e in self.equations if e.op.alias for out in e.outs}
+
+    def wanted_values(
+        self, storages: Sequence[Storage], nodes: Sequence[Node], producers: dict[Var, Equation]
+    ) -> dict[Var, None]:
+        """The values of storages and residuals, without views."""
+        wanted: dict[Var, None] = {}
+        for storage in storages:
+            wanted[storage.value] = None  # type: ignore[index]
+        for var in self.saved_vars(nodes):
+            wanted[_root(var, producers)] = None
+        return wanted
+
+    def live_values(self) -> dict[Var, None]:
+        """The values that Python can still reach."""
+        handles = self.live_handles()
+        return self.wanted_values(self.live_storages(handles), self.live_nodes(), self.producers())
+
     def live_handles(self) -> list[Tensor]:
         alive = (reference() for reference in self.handles)
         return [t for t in alive if t is not None and self.is_own(t._value)]
 
-    def live_nodes(self) -> list[Any]:
+    def live_nodes(self) -> list[Node]:
         alive = (reference() for reference in self.nodes)
         return [n for n in alive if n is not None and isinstance(n, Node) and n.saved]
 
@@ -221,32 +379,51 @@ class Session(FunctionalizingTrace):
                 if entry.__class__ is not Packed and self.is_own(entry[0]):
                     yield entry[0]
 
-    def compute(self, wanted: dict[Var, None]) -> dict[Var, Any]:
+    def compute(self, wanted: dict[Var, None]) -> dict[Var, Array]:
         """The arrays of values: those of inputs as they are, others by running the equations."""
         captured: dict[Var, Any] = {
-            var: self.copies.get(var, self.captured_array(var, tensor))
-            for var, tensor in self.captures
+            var: self.array_of(var, tensor) for var, tensor in self.captures
         }
         for *_, number in self.numbers.values():  # as they were when they were read
             array = np.asarray(number.value, np.float64)
             captured[number.tensor._storage.value] = array  # type: ignore[index]
-        values = {var: captured[var] for var in wanted if var in captured}
+        known = {**captured, **self.data.values}
+        values = {var: known[var] for var in wanted if var in known}
         outputs = [var for var in wanted if var not in values]
-        graph = Graph(list(captured), (), self.equations, outputs).without_dead_code()
+        graph = self.rest(known, outputs)
         if graph.equations:
-            for var, array in zip(
-                outputs, self.run_segment(graph, list(captured.values())), strict=True
-            ):
+            self.equation_count += len(graph.equations)
+            self.elements += sum(o.type.numel for eqn in graph.equations for o in eqn.outs)
+            given = [known[var] for var in graph.inputs]
+            for var, array in zip(outputs, self.run_segment(graph, given), strict=True):
                 values[var] = array
         # An input that becomes the value of another storage is copied before anything is written.
         return {v: a.copy() if v in captured else a for v, a in values.items()}
 
-    def captured_array(self, var: Var, tensor: Tensor) -> Any:
+    def rest(self, known: dict[Var, Any], outputs: Sequence[Var]) -> Graph:
+        """The graph of values that are not computed yet, with the effects since the last read."""
+        if not self.data.reads:
+            return Graph(list(known), (), self.equations, outputs).without_dead_code()
+        first = self.data.position
+        numbers = slice_of(
+            self.equations, outputs, known, lambda n, eqn: n >= first and eqn.op.has_effect
+        )
+        kept = [self.equations[number] for number in numbers]
+        if any(eqn.op.random for number, eqn in zip(numbers, kept) if number < first):  # noqa: B905
+            raise AssertionError("a random number that was computed is drawn again")
+        read = {a for eqn in kept for a in eqn.args if a.__class__ is Var}
+        return subgraph(kept, [var for var in known if var in read], outputs)
+
+    def array_of(self, var: Var, tensor: Tensor) -> Any:
+        """The array of a captured tensor."""
+        return self.copies.get(var, self.captured_array(var, tensor))
+
+    def captured_array(self, var: Var, tensor: Tensor) -> Array:
         """The array that a tensor from outside had when it was captured; since then the function
         may have made its handle another view."""
         return var.layout if self.is_own(tensor._value) else tensor._value
 
-    def residual_inputs(self) -> dict[Var, Any]:
+    def residual_inputs(self) -> dict[Var, Array]:
         """The arrays of captured tensors for residuals: by reference, unless this trace writes to
         their storage."""
         arrays = [(var, tensor, self.captured_array(var, tensor)) for var, tensor in self.captures]
@@ -285,6 +462,7 @@ class Session(FunctionalizingTrace):
     def end(self) -> None:
         """Compute what is left, at the end of a call."""
         if not self.is_off:
+            self.separate_replaced()
             self.flush()
         self.abandon()
 
@@ -292,29 +470,33 @@ class Session(FunctionalizingTrace):
         """Drop the references to the compiled function and to itself: values of the graph, which
         programs keep, reference the session."""
         self.run_segment = _ended
-        self.after_flush = None
-        self.modes = None
+        self.after_flush = self.marks_text = None
+        self.modes = self.flags = None
         self.visible = ()
-        self.copies, self.made, self.sparse_weights = {}, {}, []
+        self.copies, self.made, self.sparse_weights, self.replaced = {}, {}, [], []
+        self.data.forget()
 
     def forget(self) -> None:
         """Clear what was recorded: the values are those of outside tensors from now on."""
         self.grads.clear()
+        self.grads_set.clear()
         self.written.clear()
         self.states.clear()
         self.abandon()
         self.functionalizer = self
         self.handles, self.nodes, self.copies, self.made = [], [], {}, {}
+        self.replaced = []
+        self.data.forget()
 
 
-def _ended(graph: Graph, arrays: list[Any]) -> list[Any]:
+def _ended(graph: Graph, arrays: list[object]) -> list[object]:
     raise RuntimeError("the session has ended")
 
 
 class _Resolver:
     """Maps symbolic values to arrays, views to views of the arrays they alias."""
 
-    def __init__(self, values: dict[Var, Any], producers: dict[Var, Equation]) -> None:
+    def __init__(self, values: dict[Var, object], producers: dict[Var, Equation]) -> None:
         self.values = values
         self.producers = producers
 
@@ -332,15 +514,11 @@ def _root(var: Var, producers: dict[Var, Equation]) -> Var:
     return var
 
 
-def _memory_of(storage: Storage) -> Any:
-    value = storage.value
-    return value.layout if isinstance(value, Var) else value
-
-
-def _array_of(tensor: Tensor) -> Any:
+def _array_of(tensor: Tensor) -> Array:
     """The array of a handle, by its view ops from the array of its storage."""
     array: Any = tensor._storage.value
     if tensor._view is not None:
         for op, attrs in tensor._view.chain:
             array = op.eval(array, **attrs)
-    return array
+    result: Array = array
+    return result

@@ -3,26 +3,39 @@ general path."""
 
 from __future__ import annotations
 
+import copy
+import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from evergrad.compiler.cache.program_cache import program_of
-from evergrad.compiler.frontend.arguments import address_of
-from evergrad.compiler.frontend.capture import Captured, read_number
+from evergrad.compiler.frontend.arguments.signature import address_of
+from evergrad.compiler.frontend.capture import read_number
+from evergrad.compiler.frontend.captured import Captured
 from evergrad.compiler.frontend.diagnose import FiniteCheck, failed_lookup
-from evergrad.compiler.frontend.outputs import Output
+from evergrad.compiler.frontend.effects.outputs import Output
+from evergrad.compiler.frontend.guards.revalidation import Schedule
+from evergrad.compiler.frontend.last_call import WHOLE, LastCall
 from evergrad.compiler.frontend.partition import CompiledCall
-from evergrad.compiler.frontend.revalidation import Schedule
+from evergrad.compiler.frontend.state.gradient_flags import set_flags
+from evergrad.compiler.program_cache import program_of
 from evergrad.compiler.runtime.arena import SharedArena
+from evergrad.core.eager.copies import contiguous_copy
 from evergrad.core.inplace import assign
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import FreedNode
+from evergrad.core.state import using
 from evergrad.core.storage import Storage
-from evergrad.core.tensor import Tensor, fresh, from_array
+from evergrad.core.tensor import Tensor, fresh, from_array, user_attributes
 from evergrad.errors import NonFiniteError
 from evergrad.memory.ledger import GRADIENT
+
+if TYPE_CHECKING:
+    from evergrad.compiler.frontend.guards.guard import Guards
+    from evergrad.compiler.frontend.partition import Derivative
+    from evergrad.compiler.runtime.program import Program
+    from evergrad.core.types import Array
 
 _Given = tuple[list[Tensor], list[Tensor]]
 
@@ -38,34 +51,60 @@ class Variant:
         self.check_finite = check_finite
         self.limit = limit
         self.arena = arena
-        self.program = program_of(captured, limit, arena, on_disk)
+        self.program: Program = program_of(captured, limit, arena, on_disk)
         if captured.derivative is not None and arena is not None:
             captured.derivative.arena = arena.for_derivatives
-        self.guards = captured.guards
-        self.storages = [t._storage for t in captured.outside]
-        self.written = {id(storage) for storage in captured.written}
+        self.guards: Guards = captured.guards
+        reads = [] if captured.path is None else captured.path.reads
+        self.last_call: LastCall = (
+            LastCall("whole", None, list(map(str, reads))) if reads else WHOLE
+        )
+        self.storages: list[Storage] = [t._storage for t in captured.outside]
+        self.written: set[int] = {id(storage) for storage in captured.written}
+        self.is_unwritten = frozenset(captured.written).isdisjoint
+        self.is_inside = frozenset(self.storages).isdisjoint
+        # A gradient may be an input several times: by itself, and as what is overwritten.
+        self.grad_owners: list[Tensor] = list(
+            {id(owner): owner for owner in captured.grad_inputs}.values()
+        )
         # The token of the guards under which the program's numbers were set; None if they are
         # stale.
         self.numbers_token: object = None
         # When its calls are traced again.
-        self.schedule = Schedule()
+        self.schedule: Schedule = Schedule()
+        # Weak references to the arrays that were last found at the addresses in ``fixed``.
+        self.located: list[Callable[[], object]] = [_no_array for _ in captured.fixed]
         effects = captured.effects
         makes_calls = effects is not None and bool(effects.calls or effects.outputs)
+        # How many values of stages follow the arguments.
+        self.carried: int = 0 if captured.path is None else len(captured.path.carried)
         # Whether a call has arguments besides those given and in slots, or makes impure calls.
-        self.needs_more = makes_calls or bool(captured.bases)
+        self.needs_more: bool = makes_calls or bool(captured.bases) or captured.path is not None
 
     @property
     def nbytes(self) -> int:
         """The bytes that it holds besides the shared arena."""
-        return self.program.nbytes
+        path = self.captured.path
+        stages = [] if path is None else path.programs
+        return self.program.nbytes + sum(program.nbytes for program in stages)
 
-    def lower(self) -> None:
-        """Rebuild a program loaded from the disk cache, which has no lowering to report on."""
+    def discard_lowering(self) -> None:
+        """Drop what only reports read."""
+        self.program.discard_lowering()
+        for program in () if self.captured.path is None else self.captured.path.programs:
+            program.discard_lowering()
+
+    def lowered(self) -> Variant:
+        """This variant, or one for a report with a program that is built anew: one loaded from the
+        disk cache has no lowering."""
         from evergrad.compiler.build import build_program  # imports all passes
 
-        if self.program.executable.lowering is None:
-            self.program = build_program(self.captured, self.limit, arena=self.arena)
-            self.invalidate_numbers()
+        if self.program.executable.lowering is not None:
+            return self
+        found = copy.copy(self)
+        found.program = build_program(self.captured, self.limit, arena=self.arena)
+        found.invalidate_numbers()
+        return found
 
     def numbers(self) -> list[float]:
         """The current values of the options and numbers that are read at run time."""
@@ -84,11 +123,22 @@ class Variant:
 
     def accepts(self, tensors: Sequence[Tensor]) -> bool:
         """Whether the guards on the arguments hold."""
-        for i, storage, address in self.captured.fixed:
+        located = self.located
+        for n, (i, storage, address) in enumerate(self.captured.fixed):
             if i >= len(tensors):  # drawn by an impure call, later
                 continue
-            if tensors[i]._storage is not storage or address_of(tensors[i]._value) != address:
+            if tensors[i]._storage is not storage:
                 return False
+            value = tensors[i]._value
+            if located[n]() is not value:
+                if address_of(value) != address:
+                    return False
+                located[n] = weakref.ref(value)
+        bare = self.captured.bare_arguments
+        if bare and any(user_attributes(tensor) for tensor in tensors[:bare]):
+            return False
+        if not self.captured.same_handles:
+            return True
         handles = self.captured.handles
         for tensor, known in zip(tensors, self.captured.same_handles, strict=False):
             if (id(tensor) if id(tensor) in handles else None) != known:
@@ -101,52 +151,98 @@ class Variant:
         captured = self.captured
         if not (captured.overwritten or captured.written):
             return False
-        if len(tensors) < captured.arguments - len(captured.grad_inputs):
+        count = captured.arguments - len(captured.grad_inputs) - self.carried
+        if len(tensors) < count:
             return False  # checked once the impure calls have returned the others
-        # A gradient may be an input several times: by itself, and as what is overwritten.
-        owners = {id(owner): owner for owner in captured.grad_inputs}
-        inputs = [*tensors, *(owner._grad for owner in captured.grad_inputs)]
-        once = [*tensors, *(owner._grad for owner in owners.values())]
-        given = [t._storage for t in once if t is not None]
-        ids = [id(storage) for storage in given]
-        if not self.written.isdisjoint(ids):
+        tensors = tensors[:count]  # values of stages are nowhere else
+        storages = [tensor._storage for tensor in tensors]
+        grads = [owner._grad._storage for owner in self.grad_owners if owner._grad is not None]
+        given = storages + grads
+        if not self.is_unwritten(given):
             return True
-        outside = {id(storage) for storage in self.storages}
+        carried = [None] * self.carried
+        inputs = [*tensors, *carried, *[owner._grad for owner in captured.grad_inputs]]
         taken = [inputs[i]._storage for i in captured.overwritten]  # type: ignore[union-attr]
-        # Arguments on a storage that is one itself are where they were in the traced call.
-        whole = {id(tensors[base.index]._storage) for base in captured.bases}
-        if any(
-            (ids.count(id(storage)) > 1 and id(storage) not in whole) or id(storage) in outside
-            for storage in taken
-        ):
+        if not self.is_inside(taken):
             return True
+        if len(set(given)) < len(given):
+            # Arguments on a storage that is one itself are where they were in the traced call.
+            whole = {tensors[base.index]._storage for base in captured.bases}
+            if any(given.count(storage) > 1 and storage not in whole for storage in taken):
+                return True
         return shares_memory([*taken, *captured.written], [*given, *self.storages])
 
-    def inputs_for(self, tensors: Sequence[Tensor], numbers: list[Any]) -> list[Tensor] | None:
+    def inputs_for(self, tensors: Sequence[Tensor], numbers: list[object]) -> list[Tensor] | None:
         """The tensors among the arguments and those in the slots of effects; ``None`` if the slots
         or the numbers among the arguments hold anything that the program is not for."""
         effects = self.captured.effects
         return list(tensors) if effects is None else effects.read(tensors, numbers)
+
+    @property
+    def needs_arguments(self) -> bool:
+        """Whether containers among the arguments are results, stored into, or distinguished."""
+        effects = self.captured.effects
+        is_stored = effects is not None and bool(effects.argument_slots)
+        has_identities = self.captured.identities is not None
+        return is_stored or has_identities or self.captured.results.needs_arguments
+
+    def is_for_objects(self, args: object, kwargs: object) -> bool:
+        """Whether the containers among the arguments are those of the program, as far as the
+        function can tell."""
+        identities = self.captured.identities
+        return identities is None or identities.hold(args, kwargs)
+
+    def use_arguments(self, given: object) -> bool:
+        """Use the arguments of a call; false if the program is not for them."""
+        effects = self.captured.effects
+        self.captured.results.given = given
+        return effects is None or effects.find_arguments(given)
+
+    def release_arguments(self) -> None:
+        self.captured.results.given = None
+        for slot in () if self.captured.effects is None else self.captured.effects.argument_slots:
+            slot.place = None
 
     def completed(self, tensors: list[Tensor]) -> list[Tensor] | None:
         """The tensors of a run, with whole storages; its impure calls are made, once
         everything else allows it; ``None`` if the program is not for these."""
         if not self.needs_more:
             return tensors
-        effects = self.captured.effects
+        effects, path = self.captured.effects, self.captured.path
         wholes = [base.tensor_for(tensors) for base in self.captured.bases]
         if None in wholes:
             return None
-        given: list[Any] | None = tensors
-        if effects is not None and (effects.calls or effects.outputs):
-            given = effects.draw(tensors)
-        if given is None:
-            return None
-        given = [*given, *wholes]
-        if len(given) == len(tensors):
-            return given
-        is_valid = self.accepts(given) and not self.aliases_written(given)
-        return given if is_valid else None
+        given: list[Any] | None
+        if path is None:
+            given = [*tensors, *wholes] if effects is None else effects.draw(tensors, wholes)
+            return given if given is not None and self.is_valid_for(given, tensors) else None
+        assert effects is not None
+        is_valid = False
+        try:
+            given = effects.draw(tensors, wholes)
+            if given is not None:
+                given += path.finish()
+                is_valid = self.is_valid_for(given, tensors)
+            return given if is_valid else None
+        finally:
+            if not is_valid:
+                path.fail()
+
+    def is_valid_for(self, given: list[Tensor], tensors: list[Tensor]) -> bool:
+        """Whether the guards on arguments hold for those of a run that were not checked before."""
+        if len(given) == len(tensors) + self.carried:
+            return True
+        return self.accepts(given) and not self.aliases_written(given)
+
+    def with_carried(self, tensors: list[Tensor]) -> list[Tensor]:
+        """The tensors of a run for a report, which does not compute the values of stages: zeros."""
+        path, captured = self.captured.path, self.captured
+        if path is None:
+            return tensors
+        end = captured.arguments - len(captured.grad_inputs)
+        carried = captured.graph.inputs[end - len(path.carried) : end]
+        zeros = [from_array(np.zeros(v.type.shape, v.type.dtype.np)) for v in carried]
+        return [*tensors, *zeros]
 
     def outputs_made(self) -> list[bool]:
         """Which of the impure calls after a run were made for the present call."""
@@ -163,13 +259,16 @@ class Variant:
             made = [output.is_deferred for output in traced.effects.outputs]
             effects.waiting = [number for number, is_deferred in enumerate(made) if is_deferred]
 
-    def is_for_calls(self) -> bool:
-        """Whether the program is for what the impure calls of the present call have returned."""
-        effects = self.captured.effects
-        if effects is None or effects.log is None:
+    def is_for_calls(self, data: Sequence[object]) -> bool:
+        """Whether the program is for what the impure calls of the present call have returned, and
+        for what it has read of the data."""
+        effects, path = self.captured.effects, self.captured.path
+        if effects is None or (effects.log is None and path is None):
             return True
-        with effects.log.closed():
-            return effects.expressions.evaluate()
+        if path is None:
+            return effects.is_for_log()
+        with path.assuming(data):
+            return effects.is_for_log()
 
     def complete(self, assembled: Any) -> Any:
         """Store the effects of a run; returns its result."""
@@ -178,14 +277,29 @@ class Variant:
             return assembled
         result, values = assembled
         before = MUTATIONS.count
-        if effects.store(values):
+        if effects.store(values) and not effects.changes_modules:
             self.guards.absorb_mutation(before)
         if effects.outputs:
             effects.emit(values)
         return result
 
     def run(self, tensors: list[Tensor]) -> Any:
-        """Run the program on the tensors of :meth:`inputs_for`."""
+        """Run the program on the tensors of :meth:`completed`."""
+        if not self.captured.flags:
+            return self.run_parts(tensors)
+        with set_flags(tensors, self.captured.flags):
+            return self.run_parts(tensors)
+
+    def run_parts(self, tensors: list[Tensor]) -> object:
+        """Run the stages' last part, or the program."""
+        path = self.captured.path
+        if path is None:
+            return self.run_last(tensors)
+        with path.last_part():
+            return self.run_last(tensors)
+
+    def run_last(self, tensors: list[Tensor]) -> object:
+        """Run the program after the stages."""
         call = Call(self, tensors)
         captured = self.captured
         if captured.derivative is None:
@@ -203,7 +317,7 @@ class Call:
     def __init__(self, variant: Variant, tensors: list[Tensor]) -> None:
         self.variant = variant
         self.tensors: list[Any] = [*tensors, *(t._grad for t in variant.captured.grad_inputs)]
-        self.derivative = variant.captured.derivative
+        self.derivative: Derivative | None = variant.captured.derivative
         self.kept: dict[int, Tensor] = {}
 
     def results(self) -> _Given:
@@ -230,7 +344,7 @@ class Call:
         variant = self.variant
         return failed_lookup(variant.captured.graph, self.inputs(), variant.program.generators())
 
-    def checked_results(self) -> Any:
+    def checked_results(self) -> object:
         """Run the program; if it produces non-finite values, undo it and raise with the reason."""
         captured = self.variant.captured
         count = captured.output_count
@@ -256,9 +370,10 @@ class Call:
             for a, o in zip(found, captured.graph.outputs, strict=True)
         ]
         start = captured.result_count + len(captured.written)
-        for index in captured.overwritten:
-            assign(self.tensors[index], made[start])  # type: ignore[arg-type]
-            start += 1
+        with using(grad=False, no_grad=True):  # traced under the rules for writes
+            for index in captured.overwritten:
+                assign(self.tensors[index], made[start])  # type: ignore[arg-type]
+                start += 1
         for owner, grad in captured.grads:
             tensor = self.tensors[owner] if isinstance(owner, int) else owner
             if isinstance(grad, Output):
@@ -307,14 +422,19 @@ class Call:
         ]
 
 
-def mark_freed(freed: Sequence[tuple[int, str, Any, Any]], results: Sequence[Tensor]) -> None:
-    """Let results require grad whose graph the function itself has freed."""
-    for index, name, type, location in freed:
-        results[index]._node = FreedNode(name, type, location)
+def mark_freed(freed: Sequence[tuple[int, str, Any, Any, Any]], results: Sequence[Tensor]) -> None:
+    """Let results require grad whose graph the function itself has freed or written to."""
+    for index, name, type, location, error in freed:
+        results[index]._node = FreedNode(name, type, location, error)
 
 
 def shares_memory(written: Sequence[Storage], others: Sequence[Storage]) -> bool:
     """Whether a storage that is written shares memory with another one, through NumPy."""
+    for storage in written:
+        if storage.shared:
+            break
+    else:
+        return False
     shared = [storage for storage in others if storage.shared]
     return any(
         other is not storage and np.may_share_memory(storage.value, other.value)
@@ -322,10 +442,15 @@ def shares_memory(written: Sequence[Storage], others: Sequence[Storage]) -> bool
     )  # fmt: skip
 
 
-def contiguous_arrays(tensors: Iterable[Tensor]) -> list[Any]:
+def contiguous_arrays(tensors: Iterable[Tensor]) -> list[Array]:
     """The arrays of tensors, copied where they are not contiguous."""
-    return [v if v.flags.c_contiguous else v.copy() for v in [t._value for t in tensors]]
+    values = [t._value for t in tensors]
+    return [v if v.flags.c_contiguous else contiguous_copy(v) for v in values]
 
 
 def from_float(value: float) -> Tensor:
     return from_array(np.asarray(value, np.float64))
+
+
+def _no_array() -> None:
+    """A dead reference."""

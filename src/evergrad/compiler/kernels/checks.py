@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
-from evergrad.compiler.native.jit import name_of
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, with_numbers
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core.trace import Equation
 from evergrad.ops.rows.check import CHECK
 
-_TEXT = """define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind {
-entry:
-  %condition = load ptr, ptr %args
-  %p1 = getelementptr i64, ptr %args, i64 1
-  %out = load ptr, ptr %p1
-  %p2 = getelementptr i64, ptr %args, i64 2
-  %status = load ptr, ptr %p2
-  %holds = load i8, ptr %condition
-  store i8 %holds, ptr %out
-  %fails = icmp eq i8 %holds, 0
-  br i1 %fails, label %bad, label %good
-bad:
-  store i64 1, ptr %status, align 8
-  br label %good
-good:
-  ret void
-}
-"""
+
+@cache
+def _check() -> Kernel:
+    """The kernel with the arguments condition, result and status word."""
+    ir = KernelBuilder(Vector("i8", 1, 1), ("condition", "out", "status"), ())
+    holds = ir.load(ir["condition"])
+    ir.store(holds, ir["out"])
+    with ir.when(ir.op(f"icmp eq i8 {holds}, 0")):
+        ir.do(f"store i64 1, ptr {ir['status']}")
+    return ir.kernel("check")
 
 
 @lowers(CHECK)
 def lower_check(lowering: Lowering, eqn: Equation) -> bool:
-    name = name_of(_TEXT, "check")
-    kernel = Kernel(name, _TEXT.replace("@SELF", f"@{name}"))
+    kernel = with_numbers(_check(), (), (), 1)
     lowering.add_kernel("check", kernel, [eqn.args[0]], [eqn.outs[0], None], 1)
     return True

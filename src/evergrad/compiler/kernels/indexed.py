@@ -4,7 +4,7 @@ A tensor is viewed as ``(outer, extent, inner)``, what is read from or written t
 count, inner)``; the index has strides along these, 0 where one index holds for whole rows. A chunk
 of a write owns some columns of some outer indices and takes the sources in order, so that indices
 which repeat are combined in that order on any number of threads, without atomics. A kernel of its
-own checks the indices before anything is written.
+own checks the indices before anything is written; a read checks those that it reads.
 """
 
 from __future__ import annotations
@@ -14,17 +14,26 @@ from math import prod
 from typing import Any, NamedTuple
 
 from evergrad.compiler.codegen.elementwise import KINDS
-from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, with_numbers
 from evergrad.compiler.codegen.row_writes import check_rows
 from evergrad.compiler.kernels.contiguous import contiguous
+from evergrad.compiler.schedule.buffers import BufferView
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
+from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
 from evergrad.ops.rows.indexing.index import INDEX
-from evergrad.ops.rows.indexing.scatter import SCATTER, SCATTER_ADD, SCATTER_REDUCE
+from evergrad.ops.rows.indexing.scatter import (
+    GATHER,
+    SCATTER,
+    SCATTER_ADD,
+    SCATTER_REDUCE,
+    SCATTER_SUM,
+)
 
 _WIDTH = 64  # the columns of a unit of a write
 _CHUNK = 1 << 13  # the elements of a chunk, at least
@@ -90,31 +99,102 @@ def _place(ir: KernelBuilder, outer: str, count: str, column: str) -> str:
         ir.mul(count, ir["index_count"]),
         ir.mul(column, ir["index_inner"]),
     )
-    given = ir.number(ir["index"], at)
+    return _from_front(ir, ir.number(ir["index"], at))
+
+
+def _from_front(ir: KernelBuilder, given: str) -> str:
     is_low = ir.op(f"icmp slt i64 {given}, 0")
     return ir.op(f"select i1 {is_low}, i64 {ir.add(given, ir['extent'])}, i64 {given}")
 
 
 @cache
-def _read_ir(vector: Vector, by_rows: bool) -> Kernel:
-    """``out[o, j, c] = x[o, index, c]``; a chunk is some pairs of o and j. Indices out of range,
-    which the check reports, are read from the first slice."""
-    ir = KernelBuilder(vector, ("x", "index", "out"), Extents._fields)
+def _read_rows_ir(vector: Vector, wrap: bool) -> Kernel:
+    """``out[o, j, :] = x[o, index[j], :]``; a chunk is some pairs of o and j. Indices out of range
+    set the status word and read the first slice."""
+    ir = KernelBuilder(vector, ("x", "index", "out", "status"), Extents._fields)
     first, last = ir.items("%chunk", ir["per_chunk"], ir.mul(ir["outer"], ir["sources"]))
     with ir.loop(last, first=first) as row:
         outer, number = ir.split(row, ir["sources"])
-        start, target = ir.mul(outer, ir["extent"]), ir.at(ir["out"], ir.mul(row, ir["inner"]))
-        place = _inside(ir, _place(ir, outer, number, "0")) if by_rows else ""
+        place = _checked(ir, ir.number(ir["index"], number), wrap)
+        start = ir.add(ir.mul(outer, ir["extent"]), place)
+        source, target = (
+            ir.at(ir[name], ir.mul(at, ir["inner"])) for name, at in (("x", start), ("out", row))
+        )
         with ir.loop(ir["inner"]) as column:
-            here = place or _inside(ir, _place(ir, outer, number, column))
-            source = ir.at(ir["x"], ir.mul(ir.add(start, here), ir["inner"]), column)
-            ir.store(ir.load(source), ir.at(target, column))
-    return ir.kernel("read_at")
+            ir.store(ir.load(ir.at(source, column)), ir.at(target, column))
+    return ir.kernel("read_rows")
 
 
-def _inside(ir: KernelBuilder, place: str) -> str:
+class Lines(NamedTuple):
+    """The numbers of a kernel that reads single elements: each ``line`` of results has indices that
+    are contiguous. It is the elements of an outer index if the tensor has one column, else the
+    columns of a source."""
+
+    outer: int
+    sources: int  # lines of an outer index
+    length: int
+    inner: int
+    extent: int
+    index_outer: int
+    repeats: int  # outer indices with the same index
+    blocks: int  # of a line
+    per_chunk: int  # blocks
+    step: int  # of the columns from one element of a line to the next
+
+
+@cache
+def _read_elements_ir(vector: Vector, wrap: bool) -> Kernel:
+    """``out[o, j, c] = x[o, index[o, j, c], c]``; a chunk is some blocks of lines. Indices out of
+    range set the status word and read the first slice."""
+    ir = KernelBuilder(vector, ("x", "index", "out", "status"), Lines._fields)
+    blocks = ir.mul(ir["outer"], ir["sources"], ir["blocks"])
+    first, last = ir.items("%chunk", ir["per_chunk"], blocks)
+    with ir.loop(last, first=first) as block:
+        line, part = ir.split(block, ir["blocks"])
+        outer, source = ir.split(line, ir["sources"])
+        low = ir.mul(part, _CHUNK)
+        high = ir.least(ir.add(low, _CHUNK), ir["length"])
+        own = ir.op(f"udiv i64 {outer}, {ir['repeats']}")
+        offset = ir.add(ir.mul(own, ir["index_outer"]), ir.mul(source, ir["length"]))
+        index = ir.op(f"getelementptr i64, ptr {ir['index']}, i64 {offset}")
+        table = ir.at(ir["x"], ir.mul(outer, ir["extent"], ir["inner"]))
+        target = ir.at(ir["out"], ir.mul(line, ir["length"]))
+        with ir.loop(high, first=low) as at:
+            place = _checked(ir, ir.number(index, at), wrap)
+            column = ir.mul(at, ir["step"])
+            value = ir.load(ir.at(table, ir.mul(place, ir["inner"]), column))
+            ir.store(value, ir.at(target, at))
+    return ir.kernel("read_elements")
+
+
+def _checked(ir: KernelBuilder, given: str, wrap: bool) -> str:
+    """An index in range: one that is not sets the status word and becomes 0."""
+    place = _from_front(ir, given) if wrap else given
     inside = ir.op(f"icmp ult i64 {place}, {ir['extent']}")
+    with ir.when(ir.op(f"xor i1 {inside}, true")):
+        ir.do(f"store i64 1, ptr {ir['status']}")
     return ir.op(f"select i1 {inside}, i64 {place}, i64 0")
+
+
+@cache
+def _write_elements_ir(vector: Vector, how: str, clears: bool) -> Kernel:
+    """``out[o, index] = combined(out[o, index], source[o, j])`` for all j in order, of tensors with
+    one column; a chunk is some outer indices."""
+    ir = KernelBuilder(vector, ("source", "index", "out"), Extents._fields)
+    first, last = ir.items("%chunk", ir["per_chunk"], ir["outer"])
+    with ir.loop(last, first=first) as outer:
+        target = ir.at(ir["out"], ir.mul(outer, ir["extent"]))
+        source = ir.at(ir["source"], ir.mul(outer, ir["sources"]))
+        offset = ir.mul(outer, ir["index_outer"])
+        index = ir.op(f"getelementptr i64, ptr {ir['index']}, i64 {offset}")
+        if clears:
+            _clear(ir, target, "0", "1")
+        with ir.loop(ir["sources"]) as number:
+            place = _from_front(ir, ir.number(index, number))
+            with ir.when(ir.op(f"icmp ult i64 {place}, {ir['extent']}")):
+                at, new = ir.at(target, place), ir.load(ir.at(source, number))
+                ir.store(new if how == COPY else _combined(ir, how, ir.load(at), new), at)
+    return ir.kernel(f"write_elements_{how}")
 
 
 @cache
@@ -181,13 +261,21 @@ def _combined(ir: KernelBuilder, how: str, old: str, new: str) -> str:
 # -- lowering -----------------------------------------------------------------------------------
 
 
-def _check(lowering: Lowering, eqn: Equation, index: Any, extent: int, wrap: bool) -> Any:
-    """A contiguous index, after an instruction that checks it."""
-    count = index.type.numel
-    index = contiguous(lowering, index)
+def _check(
+    lowering: Lowering, eqn: Equation, index: Any, extents: Extents, wrap: bool
+) -> BufferView | Var:
+    """A contiguous index, after an instruction that checks it: all of it, or the elements that are
+    expanded along slices."""
+    count, extent = index.type.numel, extents.extent
+    if not extents.index_inner and count > extents.sources:
+        count, view = extents.sources, lowering.buffer_view(index)
+        index = BufferView(view.buffer, view.offset, (count,), (8,), view.dtype)
+    else:
+        index = contiguous(lowering, index)
     kernel = check_rows(count, extent, wrap)
     lowering.add_kernel(f"check {eqn.op.name}", kernel, [index], [None], count)
-    return index
+    result: BufferView | Var = index
+    return result
 
 
 def _is_plain(eqn: Equation, *operands: object) -> bool:
@@ -195,7 +283,7 @@ def _is_plain(eqn: Equation, *operands: object) -> bool:
 
 
 def add_read(
-    lowering: Lowering, eqn: Equation, index: Any, extents: Extents | None, wrap: bool
+    lowering: Lowering, eqn: Equation, index: Var, extents: Extents | None, wrap: bool
 ) -> bool:
     """Lower the elements of the first argument at an index."""
     x, out = eqn.args[0], eqn.outs[0]
@@ -204,19 +292,51 @@ def add_read(
     vector = _vector(out.type.dtype, COPY)
     if vector is None:
         return False
-    rows = extents.outer * extents.sources
-    per_chunk = max(1, _CHUNK // extents.inner)
-    made = _read_ir(vector, extents.index_inner == 0)
-    numbers = extents._replace(per_chunk=per_chunk)
-    kernel = with_numbers(made, numbers, (), -(-rows // per_chunk))
-    checked = _check(lowering, eqn, index, extents.extent, wrap)
-    given = [contiguous(lowering, x), checked]
-    lowering.add_kernel(eqn.op.name, kernel, given, [out], out.type.numel)
+    repeats = _repeats(index) if extents.inner == 1 and extents.index_inner else 1
+    kernel = _read(vector, extents, repeats, wrap)
+    at = index if repeats > 1 else contiguous(lowering, index)
+    lowering.add_kernel(
+        eqn.op.name, kernel, [contiguous(lowering, x), at], [out, None], out.type.numel
+    )
     return True
 
 
+def _read(vector: Vector, extents: Extents, repeats: int, wrap: bool) -> Kernel:
+    """The kernel of a read with its numbers."""
+    outer, count, inner = extents[:3]
+    if inner > 1 and not extents.index_inner:
+        per_chunk = max(1, _CHUNK // inner)
+        numbers = extents._replace(per_chunk=per_chunk)
+        chunks = -(-outer * count // per_chunk)
+        return with_numbers(_read_rows_ir(vector, wrap), numbers, (), chunks)
+    sources, length = (1, count) if inner == 1 else (count, inner)
+    blocks = -(-length // _CHUNK)
+    per_chunk = max(1, _CHUNK // length)
+    lines = Lines(
+        outer, sources, length, inner, extents.extent, extents.index_outer, repeats, blocks,
+        per_chunk, int(inner > 1),
+    )  # fmt: skip
+    chunks = -(-outer * sources * blocks // per_chunk)
+    return with_numbers(_read_elements_ir(vector, wrap), lines, (), chunks)
+
+
+def _repeats(index: Var) -> int:
+    """How many neighbouring rows of an index are the same memory; 1 unless all others are
+    contiguous."""
+    shape, strides = index.layout.shape, index.layout.strides
+    if len(shape) < 2 or shape[-2] == 1 or strides[-2]:
+        return 1
+    kept = (*shape[:-2], shape[-1])
+    expected = [8 * stride for stride in contiguous_strides(kept)]
+    is_contiguous = all(
+        n == 1 or s == e
+        for n, s, e in zip(kept, (*strides[:-2], strides[-1]), expected, strict=True)
+    )
+    return shape[-2] if is_contiguous else 1
+
+
 def add_write(
-    lowering: Lowering, eqn: Equation, table: Any, index: Any, source: Any, how: str,
+    lowering: Lowering, eqn: Equation, table: Var | None, index: Var, source: Any, how: str,
     extents: Extents | None, wrap: bool,
 ) -> bool:  # fmt: skip
     """Lower a tensor (zeros, if there is none) that is combined with a source at an index."""
@@ -228,17 +348,25 @@ def add_write(
     size = extents.outer * extents.sources * extents.inner
     if vector is None or source.type.numel != size or source.type.dtype is not out.type.dtype:
         return False
-    units = extents.outer * extents.blocks
-    per_chunk = max(1, _CHUNK // (extents.sources * min(extents.inner, _WIDTH)))
-    made = _write_ir(vector, how, extents.index_inner == 0, table is None)
-    numbers = extents._replace(per_chunk=per_chunk)
-    kernel = with_numbers(made, numbers, (), -(-units // per_chunk))
-    checked = _check(lowering, eqn, index, extents.extent, wrap)
+    kernel = _written(vector, how, extents, clears=table is None)
+    checked = _check(lowering, eqn, index, extents, wrap)
     given = [contiguous(lowering, source), checked]
     if table is not None:
         lowering.copy(table, lowering.buffer_view(out))
     lowering.add_kernel(eqn.op.name, kernel, given, [out], size)
     return True
+
+
+def _written(vector: Vector, how: str, extents: Extents, clears: bool) -> Kernel:
+    """The kernel of a write with its numbers."""
+    if extents.inner == 1:
+        made, units = _write_elements_ir(vector, how, clears), extents.outer
+    else:
+        made = _write_ir(vector, how, extents.index_inner == 0, clears)
+        units = extents.outer * extents.blocks
+    per_chunk = max(1, _CHUNK // (extents.sources * min(extents.inner, _WIDTH)))
+    numbers = extents._replace(per_chunk=per_chunk)
+    return with_numbers(made, numbers, (), -(-units // per_chunk))
 
 
 @lowers(INDEX)
@@ -257,5 +385,29 @@ def lower_scatter(lowering: Lowering, eqn: Equation) -> bool:
     if not isinstance(source, Var) or not eqn.attrs.get("include_self", True):
         return False
     how = COPY if eqn.op is SCATTER else eqn.attrs.get("reduce", ADD)
-    extents = by_elements(x.type.shape, index.type.shape, eqn.attrs["dim"])
+    dim = eqn.attrs["dim"]
+    extents = by_elements(x.type.shape, index.type.shape, dim)
+    if extents is not None and _is_by_slices(index, dim):
+        extents = by_one_index(x.type.shape, dim, index.type.shape[dim])
     return add_write(lowering, eqn, x, index, source, how, extents, wrap=False)
+
+
+def _is_by_slices(index: Var, dim: int) -> bool:
+    """Whether an index is contiguous along one dimension and expanded along all others."""
+    shape, strides = index.layout.shape, index.layout.strides
+    wanted = [8 if d == dim else 0 for d in range(len(shape))]
+    return all(n == 1 or s == w for n, s, w in zip(shape, strides, wanted, strict=True))
+
+
+@lowers(SCATTER_SUM)
+def lower_scatter_sum(lowering: Lowering, eqn: Equation) -> bool:
+    source, index = eqn.args
+    extents = by_elements(eqn.attrs["shape"], index.type.shape, eqn.attrs["dim"])
+    return add_write(lowering, eqn, None, index, source, ADD, extents, wrap=False)
+
+
+@lowers(GATHER)
+def lower_gather(lowering: Lowering, eqn: Equation) -> bool:
+    x, index = eqn.args
+    extents = by_elements(x.type.shape, index.type.shape, eqn.attrs["dim"])
+    return add_read(lowering, eqn, index, extents, wrap=False)

@@ -1,175 +1,290 @@
-"""Scans and positions of extremes along one dimension: each lane by itself, from its first element
-to its last.
+"""Scans and positions of extremes along one dimension: each line of elements from its first to its
+last.
 
-A tensor is viewed as ``(outer, extent, inner)``. A unit is some adjacent lanes of one outer index;
-a chunk is some units, so that results depend on neither the number of threads nor the order of
-chunks. Running sums and products of float32 are carried in float64, as in eager mode.
+A tensor is viewed as ``(outer, extent, inner)``. A unit is as many neighbouring lines as a vector
+has lanes, or one line where there are fewer; a chunk is some units, so that results depend on
+neither the number of threads nor the order of chunks. Running sums and products of float32 are
+carried in float64, as in eager mode.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from math import prod
+from typing import NamedTuple
 
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, with_numbers
 from evergrad.compiler.kernels.contiguous import contiguous
-from evergrad.compiler.native.jit import name_of
+from evergrad.compiler.native.jit import vector_bits
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core import dtypes
-from evergrad.core.op import Op
 from evergrad.core.trace import Equation
 from evergrad.ops.rows.reduce.extrema import ARGMAX, ARGMIN
 from evergrad.ops.rows.reduce.scan import CUMPROD, CUMSUM
 
 _TYPES = {dtypes.float32: "float", dtypes.float64: "double", dtypes.int64: "i64"}
-_WIDTH = 64  # lanes of a unit; the IR below has the same number
-_CHUNK = 1 << 13  # elements of a chunk, at least
-
-# The loops over units, lanes and elements. STEP computes %next of the state from the element %x,
-# which is number %i of its lane, STORE writes what there is to write.
-_TEXT = """define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind {
-entry:
-  %source = load ptr, ptr %args
-  %p1 = getelementptr i64, ptr %args, i64 1
-  %out = load ptr, ptr %p1
-  %p2 = getelementptr i64, ptr %args, i64 2
-  %extent = load i64, ptr %p2
-  %p3 = getelementptr i64, ptr %args, i64 3
-  %inner = load i64, ptr %p3
-  %p4 = getelementptr i64, ptr %args, i64 4
-  %units = load i64, ptr %p4
-  %p5 = getelementptr i64, ptr %args, i64 5
-  %per_chunk = load i64, ptr %p5
-  %p6 = getelementptr i64, ptr %args, i64 6
-  %blocks = load i64, ptr %p6
-  %p7 = getelementptr i64, ptr %args, i64 7
-  %first = load i64, ptr %p7
-  %p8 = getelementptr i64, ptr %args, i64 8
-  %stride = load i64, ptr %p8
-  %low = mul i64 %chunk, %per_chunk
-  %high0 = add i64 %low, %per_chunk
-  %high = call i64 @llvm.smin.i64(i64 %high0, i64 %units)
-  br label %unit
-unit:
-  %u = phi i64 [%low, %entry], [%u1, %unit_end]
-  %o = udiv i64 %u, %blocks
-  %block = urem i64 %u, %blocks
-  %c0 = mul i64 %block, 64
-  %c64 = add i64 %c0, 64
-  %c1 = call i64 @llvm.smin.i64(i64 %c64, i64 %inner)
-  %whole = mul i64 %o, %extent
-  %start = mul i64 %whole, %inner
-  %place0 = add i64 %start, %first
-  br label %lane
-lane:
-  %c = phi i64 [%c0, %unit], [%cnext, %lane_end]
-  %head = add i64 %place0, %c
-  br label %element
-element:
-  %i = phi i64 [0, %lane], [%inext, %element]
-  %at = phi i64 [%head, %lane], [%atnext, %element]
-PHIS
-  %xp = getelementptr TYPE, ptr %source, i64 %at
-  %x = load TYPE, ptr %xp
-STEP
-  %inext = add i64 %i, 1
-  %atnext = add i64 %at, %stride
-  %more = icmp slt i64 %inext, %extent
-  br i1 %more, label %element, label %lane_end
-lane_end:
-FINISH
-  %cnext = add i64 %c, 1
-  %cmore = icmp slt i64 %cnext, %c1
-  br i1 %cmore, label %lane, label %unit_end
-unit_end:
-  %u1 = add i64 %u, 1
-  %umore = icmp slt i64 %u1, %high
-  br i1 %umore, label %unit, label %finish
-finish:
-  ret void
-}
-"""
-
-_SCAN_STEP = """  %wide = WIDEN
-  %state = COMBINE CARRIED %before, %wide
-  %value = NARROW
-  %op = getelementptr TYPE, ptr %out, i64 %at
-  store TYPE %value, ptr %op"""
-
-_EXTREME_STEP = """  %better0 = BETTER
-  %begins = icmp eq i64 %i, 0
-  %better = or i1 %better0, %begins
-  %best = select i1 %better, TYPE %x, TYPE %best_before
-  %place = select i1 %better, i64 %i, i64 %place_before"""
-
-_EXTREME_FINISH = """  %row = mul i64 %o, %inner
-  %cell = add i64 %row, %c
-  %op = getelementptr i64, ptr %out, i64 %cell
-  store i64 %place, ptr %op"""
+_CHUNK = 1 << 13  # the elements of a chunk, at least
+_LONG = 4  # registers of a row that is reduced by registers
 
 
-def _scan_ir(type: str, word: str, identity: str) -> str:
-    carried = "double" if type == "float" else type
-    widen, narrow = f"bitcast {type} %x to {type}", f"bitcast {type} %state to {type}"
-    if type == "float":
-        widen, narrow = "fpext float %x to double", "fptrunc double %state to float"
-    step = _SCAN_STEP.replace("WIDEN", widen).replace("NARROW", narrow)
-    step = step.replace("COMBINE", word if type == "i64" else f"f{word}")
-    step = step.replace("CARRIED", carried)
-    phis = f"  %before = phi {carried} [{identity}, %lane], [%state, %element]"
-    ir = _TEXT.replace("PHIS", phis).replace("STEP", step).replace("FINISH\n", "")
-    return ir.replace("TYPE", type)
+class LineNumbers(NamedTuple):
+    """A tensor is ``(outer, extent, inner)``; the elements of a line are a stride apart."""
+
+    extent: int
+    inner: int
+    units: int
+    per_chunk: int
+    blocks: int  # units of one outer index
+    first: int  # element of a line, from its start
+    stride: int
 
 
-def _extreme_ir(type: str, word: str) -> str:
-    """NaN is better than any number, and the first of equal elements than the others."""
-    step, better = _EXTREME_STEP, f"icmp s{word} i64 %x, %best_before"
-    if type != "i64":
-        step = (
-            f"  %is_number = fcmp ord {type} %best_before, %best_before\n"
-            f"  %is_beyond = fcmp u{word} {type} %x, %best_before\n{step}"
-        )
-        better = "and i1 %is_beyond, %is_number"
-    phis = (
-        f"  %best_before = phi {type} [{'0' if type == 'i64' else '0.0'}, %lane], "
-        "[%best, %element]\n  %place_before = phi i64 [0, %lane], [%place, %element]"
-    )
-    ir = _TEXT.replace("PHIS", phis).replace("STEP", step).replace("FINISH", _EXTREME_FINISH)
-    return ir.replace("BETTER", better).replace("TYPE", type)
+class Unit(NamedTuple):
+    """The lines of a unit: where the first elements are, where one result for each line is, and the
+    mask of the lanes that are lines (none where there is one line)."""
+
+    start: str
+    result: str
+    mask: str | None
 
 
-def _ir_of(row: Op, type: str) -> str:
-    if row is CUMSUM:
-        return _scan_ir(type, "add", "0" if type == "i64" else "0.0")
-    if row is CUMPROD:
-        return _scan_ir(type, "mul", "1" if type == "i64" else "1.0")
-    return _extreme_ir(type, "gt" if row is ARGMAX else "lt")
+class LineBuilder(KernelBuilder):
+    """The builder of kernels along lines, whose values are vectors or, if a unit is one line,
+    scalars."""
+
+    def __init__(self, vector: Vector, pointers: tuple[str, ...]) -> None:
+        super().__init__(vector, pointers, LineNumbers._fields)
+
+    def of(self, element: str) -> str:
+        """The type of a value of this element type for each line."""
+        return element if self.vector.lanes == 1 else self.vector.of(element)
+
+    @contextmanager
+    def units(self) -> Iterator[Unit]:
+        """The units of a chunk."""
+        lanes = self.vector.lanes
+        first, last = self.items("%chunk", self["per_chunk"], self["units"])
+        with self.loop(last, first=first) as unit:
+            outer, block = self.split(unit, self["blocks"])
+            column = self.mul(block, lanes)
+            whole = self.mul(outer, self["extent"], self["inner"])
+            mask = None if lanes == 1 else self.first_lanes(self.sub(self["inner"], column))
+            yield Unit(
+                self.add(whole, column, self["first"]),
+                self.add(self.mul(outer, self["inner"]), column),
+                mask,
+            )
+
+    def get(self, pointer: str, place: str, unit: Unit) -> str:
+        """The elements of all lines, the first of which is at a place."""
+        address = self.at(self[pointer], place)
+        return self.load(address) if unit.mask is None else self.load_masked(address, unit.mask)
+
+    def put(self, value: str, pointer: str, place: str, unit: Unit) -> None:
+        address = self.at(self[pointer], place)
+        if unit.mask is None:
+            self.store(value, address)
+        else:
+            self.store_masked(value, address, unit.mask)
+
+    def put_index(self, value: str, pointer: str, place: str, unit: Unit) -> None:
+        """Store an index for each line."""
+        address = self.op(f"getelementptr i64, ptr {self[pointer]}, i64 {place}")
+        if unit.mask is None:
+            self.do(f"store i64 {value}, ptr {address}")
+        else:
+            self.store_masked(value, address, unit.mask, Vector("i64", self.vector.lanes, 8))
+
+    def every(self, value: str, element: str) -> str:
+        """A scalar for each line."""
+        return value if self.vector.lanes == 1 else self.splat(value, element)
+
+    def pick(self, mask: str, a: str, b: str, element: str) -> str:
+        """For each line ``a`` or ``b``."""
+        type = self.of(element)
+        return self.op(f"select {self.of('i1')} {mask}, {type} {a}, {type} {b}")
+
+    def widened(self, value: str) -> str:
+        """float32 as float64."""
+        if self.vector.element != "float":
+            return value
+        return self.op(f"fpext {self.of('float')} {value} to {self.of('double')}")
+
+    def narrowed(self, value: str) -> str:
+        if self.vector.element != "float":
+            return value
+        return self.op(f"fptrunc {self.of('double')} {value} to {self.of('float')}")
 
 
-def _kernel(eqn: Equation) -> Kernel:
-    source = eqn.args[0].type
-    dim = eqn.attrs["dim"]
-    extent, inner = source.shape[dim], prod(source.shape[dim + 1 :])
-    blocks = -(-inner // _WIDTH)
-    units = prod(source.shape[:dim]) * blocks
-    per_chunk = max(1, _CHUNK // (extent * min(inner, _WIDTH)))
+def is_beyond(ir: KernelBuilder, x: str, best: str, is_largest: bool, lanes: int) -> str:
+    """Whether elements are beyond the extremes so far; NaN is beyond all numbers."""
+    element, word = ir.vector.element, "gt" if is_largest else "lt"
+    type, masks = (t if lanes == 1 else f"<{lanes} x {t}>" for t in (element, "i1"))
+    if element == "i64":
+        return ir.op(f"icmp s{word} {type} {x}, {best}")
+    is_number = ir.op(f"fcmp ord {type} {best}, {best}")
+    is_more = ir.op(f"fcmp u{word} {type} {x}, {best}")
+    return ir.op(f"and {masks} {is_more}, {is_number}")
+
+
+def line_vector(element: str, size: int, inner: int) -> Vector:
+    """The vector of a unit: of a whole register of neighbouring lines, or of one line."""
+    lanes = vector_bits() // 8 // size
+    return Vector(element, lanes if inner >= lanes else 1, size)
+
+
+def inner_of(eqn: Equation) -> int:
+    """The neighbouring lines of an equation along one dimension."""
+    return prod(eqn.args[0].type.shape[eqn.attrs["dim"] + 1 :])
+
+
+def with_lines(made: Kernel, eqn: Equation, lanes: int, scratch: int = 0) -> Kernel:
+    """A kernel with the numbers of an equation along one dimension, ``lanes`` lines to a unit."""
+    shape, dim = eqn.args[0].type.shape, eqn.attrs["dim"]
+    extent, inner = shape[dim], inner_of(eqn)
+    blocks = -(-inner // lanes)
+    units = prod(shape[:dim]) * blocks
+    per_chunk = max(1, _CHUNK // (extent * lanes))
     is_reverse = eqn.attrs.get("reverse", False)
-    ir = _ir_of(eqn.op, _TYPES[source.dtype])
-    name = name_of(ir, "lanes")
-    helpers = {"llvm.smin.i64": "declare i64 @llvm.smin.i64(i64, i64)"}
-    kernel = Kernel(name, ir.replace("@SELF", f"@{name}"), helpers)
     first, stride = ((extent - 1) * inner, -inner) if is_reverse else (0, inner)
-    kernel.numbers = [extent, inner, units, per_chunk, blocks, first, stride]
-    kernel.chunks = -(-units // per_chunk)
-    return kernel
+    numbers = LineNumbers(extent, inner, units, per_chunk, blocks, first, stride)
+    return with_numbers(made, numbers, (), -(-units // per_chunk), scratch)
 
 
-@lowers(CUMSUM, CUMPROD, ARGMAX, ARGMIN)
-def lower_lanes(lowering: Lowering, eqn: Equation) -> bool:
-    """A row of lanes on a contiguous tensor."""
+@cache
+def _scan(vector: Vector, is_sum: bool) -> Kernel:
+    """Running sums, or products."""
+    ir = LineBuilder(vector, ("x", "out"))
+    is_integer = vector.element == "i64"
+    element = "i64" if is_integer else "double"
+    instruction = ("" if is_integer else "f") + ("add" if is_sum else "mul")
+    identity = ("0" if is_sum else "1") + ("" if is_integer else ".0")
+    with ir.units() as unit:
+        state = [(ir.of(element), ir.every(identity, element))]
+        with ir.carrying_loop(ir["extent"], state) as (i, carried):
+            at = ir.add(unit.start, ir.mul(i, ir["stride"]))
+            value = ir.widened(ir.get("x", at, unit))
+            total = ir.op(f"{instruction} {ir.of(element)} {carried.values[0]}, {value}")
+            carried.after = [total]
+            ir.put(ir.narrowed(total), "out", at, unit)
+    return ir.kernel("scan")
+
+
+@cache
+def _position(vector: Vector, is_largest: bool) -> Kernel:
+    """The position of the extreme: of equal elements the first."""
+    ir = LineBuilder(vector, ("x", "out"))
+    with ir.units() as unit:
+        state = [
+            (ir.of(vector.element), ir.get("x", unit.start, unit)),
+            (ir.of("i64"), ir.every("0", "i64")),
+        ]
+        with ir.carrying_loop(ir["extent"], state, first=1) as (i, carried):
+            best, position = carried.values
+            x = ir.get("x", ir.add(unit.start, ir.mul(i, ir["stride"])), unit)
+            is_better = is_beyond(ir, x, best, is_largest, vector.lanes)
+            carried.after = [
+                ir.pick(is_better, x, best, vector.element),
+                ir.pick(is_better, ir.every(i, "i64"), position, "i64"),
+            ]
+        ir.put_index(carried.after[1], "out", unit.result, unit)
+    return ir.kernel("extreme_position")
+
+
+@cache
+def _row_position(vector: Vector, is_largest: bool) -> Kernel:
+    """The same for contiguous lines: each lane of a register has an extreme of its own until the
+    end of the row, where that of all lanes is found."""
+    ir = KernelBuilder(vector, ("x", "out"), LineNumbers._fields)
+    lanes, indices = vector.lanes, vector.of("i64")
+    extremes, positions = ir.scratch, ir.at_byte(ir.scratch, vector.bytes)
+    whole = ir.sub(ir["extent"], ir.op(f"urem i64 {ir['extent']}, {lanes}"))
+    counted = f"<{', '.join(f'i64 {n}' for n in range(lanes))}>"
+    first, last = ir.items("%chunk", ir["per_chunk"], ir["units"])
+    with ir.loop(last, first=first) as line:
+        row = ir.at(ir["x"], ir.mul(line, ir["extent"]))
+        state = [(vector.type, ir.load_vector(row)), (indices, "zeroinitializer")]
+        with ir.carrying_loop(whole, state, lanes, lanes) as (start, carried):
+            best, begin = carried.values
+            x = ir.load_vector(ir.at(row, start))
+            mask = is_beyond(ir, x, best, is_largest, lanes)
+            here = ir.splat(start, "i64")
+            begin = ir.op(f"select {vector.of('i1')} {mask}, {indices} {here}, {indices} {begin}")
+            carried.after = [ir.choose(mask, x, best), begin]
+        best, begin = carried.after
+        ir.store_vector(best, extremes)
+        ir.do(f"store {indices} {ir.op(f'add {indices} {begin}, {counted}')}, ptr {positions}")
+        found = _extreme_of_lanes(ir, extremes, positions, is_largest)
+        with ir.carrying_loop(ir["extent"], found, first=whole) as (i, carried):
+            x = ir.load(ir.at(row, i))
+            mask = is_beyond(ir, x, carried.values[0], is_largest, 1)
+            carried.after = _chosen(ir, mask, (x, i), carried.values)
+        target = ir.op(f"getelementptr i64, ptr {ir['out']}, i64 {line}")
+        ir.do(f"store i64 {carried.after[1]}, ptr {target}")
+    return ir.kernel("row_position")
+
+
+def _extreme_of_lanes(
+    ir: KernelBuilder, extremes: str, positions: str, is_largest: bool
+) -> list[tuple[str, str]]:
+    """The extreme of some elements in memory and its position, with their types: of equal ones the
+    first."""
+    start = [(ir.vector.element, ir.load(extremes)), ("i64", ir.number(positions, 0))]
+    with ir.carrying_loop(ir.vector.lanes, start, first=1) as (lane, carried):
+        best, position = carried.values
+        x, place = ir.load(ir.at(extremes, lane)), ir.number(positions, lane)
+        is_more, is_less = (is_beyond(ir, *pair, is_largest, 1) for pair in ((x, best), (best, x)))
+        is_before = ir.op(f"icmp slt i64 {place}, {position}")
+        is_equal = ir.op(f"xor i1 {is_less}, true")
+        is_first = ir.op(f"and i1 {is_equal}, {is_before}")
+        mask = ir.op(f"or i1 {is_more}, {is_first}")
+        carried.after = _chosen(ir, mask, (x, place), carried.values)
+    return [(ir.vector.element, carried.after[0]), ("i64", carried.after[1])]
+
+
+def _chosen(ir: KernelBuilder, mask: str, new: tuple[str, str], old: list[str]) -> list[str]:
+    """One of two elements with its position."""
+    return [
+        ir.op(f"select i1 {mask}, {type} {a}, {type} {b}")
+        for type, a, b in zip((ir.vector.element, "i64"), new, old, strict=True)
+    ]
+
+
+@lowers(CUMSUM, CUMPROD)
+def lower_scan(lowering: Lowering, eqn: Equation) -> bool:
+    """A scan of a contiguous tensor."""
     source = eqn.args[0]
-    if source.type.dtype not in _TYPES or not source.type.numel:
+    found = source.type.dtype
+    if found not in _TYPES or not source.type.numel:
         return False
+    vector = line_vector(_TYPES[found], found.itemsize, inner_of(eqn))
+    kernel = with_lines(_scan(vector, eqn.op is CUMSUM), eqn, vector.lanes)
     given = contiguous(lowering, source)
-    lowering.add_kernel(eqn.op.name, _kernel(eqn), [given], [eqn.outs[0]], source.type.numel)
+    lowering.add_kernel(eqn.op.name, kernel, [given], [eqn.outs[0]], source.type.numel)
+    return True
+
+
+@lowers(ARGMAX, ARGMIN)
+def lower_position(lowering: Lowering, eqn: Equation) -> bool:
+    """The position of the extreme along a dimension of a contiguous tensor."""
+    source = eqn.args[0]
+    found = source.type.dtype
+    if found not in _TYPES or not source.type.numel:
+        return False
+    element, size, is_largest = _TYPES[found], found.itemsize, eqn.op is ARGMAX
+    lanes = vector_bits() // 8 // size
+    if inner_of(eqn) == 1 and source.type.shape[eqn.attrs["dim"]] >= _LONG * lanes:
+        row = Vector(element, lanes, size)
+        scratch = lanes * (size + 8)
+        kernel = with_lines(_row_position(row, is_largest), eqn, 1, scratch)
+    else:
+        vector = line_vector(element, size, inner_of(eqn))
+        kernel = with_lines(_position(vector, is_largest), eqn, vector.lanes)
+    given = contiguous(lowering, source)
+    lowering.add_kernel(eqn.op.name, kernel, [given], [eqn.outs[0]], source.type.numel)
     return True

@@ -12,13 +12,9 @@ from functools import cache
 from typing import Any
 
 from evergrad.compiler.codegen import normals, rng
-from evergrad.compiler.codegen.ir_builder import (
-    KernelBuilder,
-    Vector,
-    items_per_chunk,
-    with_numbers,
-)
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, items_per_chunk, with_numbers
 from evergrad.compiler.kernels.random_rows import (
     NORMAL_BLOCKS,
     NORMAL_SINGLES,
@@ -81,7 +77,8 @@ def lower_blocks(lowering: Lowering, eqn: Equation) -> bool:
 
 
 @cache
-def _permuted_ir() -> Kernel:
+def permuted_ir() -> Kernel:
+    """The permutation of words of 32 bits by forward Fisher-Yates."""
     ir = KernelBuilder(Vector("i64", 1, 8), ("words", "out"), ("count",))
     with ir.loop(ir["count"]) as i:
         ir.store(i, ir.at(ir["out"], i))
@@ -99,6 +96,6 @@ def _permuted_ir() -> Kernel:
 @lowers(PERMUTED)
 def lower_permuted(lowering: Lowering, eqn: Equation) -> bool:
     (out,) = eqn.outs
-    kernel = with_numbers(_permuted_ir(), [out.type.numel], (), 1)
+    kernel = with_numbers(permuted_ir(), [out.type.numel], (), 1)
     lowering.add_kernel("permuted", kernel, [eqn.args[0]], [out], 8 * out.type.numel)
     return True

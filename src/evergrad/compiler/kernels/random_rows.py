@@ -14,8 +14,9 @@ numbers of them, 16 of 16 words; ``normal_singles`` takes words as it needs them
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +34,9 @@ from evergrad.core.rng.default_generator import default_generator
 from evergrad.core.rng.generator import Generator
 from evergrad.core.row_facts import Builder, Value, expensive, lowered, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, tensor_type
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Array
 
 # Rows of a matrix whose elements in one column are the bits of one word.
 ROWS_OF_A_WORD = 32
@@ -56,7 +60,7 @@ def packed_shape(size: Shape) -> Shape:
 # -- bits ---------------------------------------------------------------------------------------
 
 
-def pack(mask: Any) -> Any:
+def pack(mask: Array) -> Array:
     """Bit r of a word is the element of row r of its block of rows, in the word's column."""
     *lead, rows, columns = mask.shape
     blocks = -(-rows // ROWS_OF_A_WORD)
@@ -69,17 +73,18 @@ def pack(mask: Any) -> Any:
     return words.reshape(packed_shape(mask.shape))
 
 
-def unpack(words: Any, size: Shape) -> Any:
+def unpack(words: Any, size: Shape) -> Array:
     """The mask that :func:`pack` made into words."""
     bits = (words[..., None, :] >> np.arange(ROWS_OF_A_WORD, dtype=np.int32)[:, None]) & 1
-    return bits.reshape(*size[:-2], -1, size[-1])[..., : size[-2], :]
+    result: Array = bits.reshape(*size[:-2], -1, size[-1])[..., : size[-2], :]
+    return result
 
 
-def _draw_bits(keep: float, *, size: Shape, generator: Generator | None) -> Any:
+def _draw_bits(keep: float, *, size: Shape, generator: Generator | None) -> object:
     return pack(source_of(generator).bernoulli(keep, size))
 
 
-def _mask_of_bits(words: object, *, size: Shape, dtype: dtype) -> Any:
+def _mask_of_bits(words: object, *, size: Shape, dtype: dtype) -> object:
     return unpack(words, size).astype(dtype.np)
 
 
@@ -96,14 +101,14 @@ def as_signed(number: int) -> int:
     return number - (1 << 64) if number >> 63 else number
 
 
-def _position(*, count: int, generator: Generator | None) -> tuple[Any, Any]:
+def _position(*, count: int, generator: Generator | None) -> tuple[Array, ...]:
     source = source_of(generator)
     found = Generator.initial_seed(source), source.offset
     source.offset += blocks_of(count)
-    return tuple(np.asarray(as_signed(number), np.int64) for number in found)  # type: ignore[return-value]
+    return tuple(np.asarray(as_signed(number), np.int64) for number in found)
 
 
-def counted_mask(key: Any, offset: Any, keep: float, size: Shape) -> Any:
+def counted_mask(key: Any, offset: Any, keep: float, size: Shape) -> Array:
     numbers = np.arange(prod(size), dtype=np.uint64)
     return philox_chances(int(key), int(offset), keep, numbers).reshape(size)
 
@@ -115,7 +120,7 @@ def _counted(key: object, offset: object, *, keep: float, size: Shape, dtype: dt
 # -- words --------------------------------------------------------------------------------------
 
 
-def _draw_words(*, count: int, dtype: dtype, row: str, drawn: int, generator: Any) -> Any:
+def _draw_words(*, count: int, dtype: dtype, row: str, drawn: int, generator: Any) -> Array:
     source = source_of(generator)._source
     if dtype is dtypes.int32:
         return source.words32(count).view(np.int32)
@@ -123,21 +128,21 @@ def _draw_words(*, count: int, dtype: dtype, row: str, drawn: int, generator: An
     return source.words32(2 * count).view(np.int64)
 
 
-def _words_type(*, count: int, dtype: dtype, row: str, drawn: int, generator: Any) -> TensorType:
+def _words_type(*, count: int, dtype: dtype, row: str, drawn: int, generator: object) -> TensorType:
     return tensor_type((count,), dtype)
 
 
-def _singles(*, count: int, mean: float, std: float, row: str, drawn: int, generator: Any) -> Any:
+def _singles(*, count: int, mean: float, std: float, row: str, drawn: int, generator: Any) -> Array:
     return exact.fma64(source_of(generator)._source.double_normals(count), std, mean)
 
 
 def _singles_type(
-    *, count: int, mean: float, std: float, row: str, drawn: int, generator: Any
+    *, count: int, mean: float, std: float, row: str, drawn: int, generator: object
 ) -> TensorType:
     return tensor_type((count,), dtypes.float64)
 
 
-def _blocks(words: Any, *, count: int, mean: float, std: float) -> Any:
+def _blocks(words: Any, *, count: int, mean: float, std: float) -> Array:
     if words.dtype == np.int64:
         uniforms = unit(np.bitwise_or(words << 32, words >> 32 & 0xFFFFFFFF).view(np.uint64),
                         np.dtype(np.float64))  # fmt: skip
@@ -153,7 +158,7 @@ def _blocks_type(words: TensorType, *, count: int, mean: float, std: float) -> T
     return tensor_type((count,), dtypes.float64 if is_wide else dtypes.float32)
 
 
-def _permuted(words: Any) -> Any:
+def _permuted(words: Any) -> Array:
     return np.asarray(permutation_of(words.view(np.uint32)))
 
 
@@ -164,7 +169,9 @@ def _permuted_type(words: TensorType) -> TensorType:
 # -- the rows -----------------------------------------------------------------------------------
 
 
-def _row(name: str, type: Any, evaluate: Any, doc: str, outputs: int = 1, **named: Any) -> Op:
+def _row(
+    name: str, type: Any, evaluate: Callable[..., object], doc: str, outputs: int = 1, **named: Any
+) -> Op:
     return Op(
         name, family="custom", type=type, eval=evaluate, vjp=NONDIFFERENTIABLE, jvp=None,
         batch=None, outputs=outputs, upcast=False, doc=doc, **named,

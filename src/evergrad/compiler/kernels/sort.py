@@ -13,8 +13,9 @@ from math import prod
 from typing import Any, NamedTuple
 
 from evergrad.compiler.codegen.elementwise import KINDS
-from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, with_numbers
 from evergrad.compiler.kernels.contiguous import contiguous
 from evergrad.compiler.kernels.sort_lanes import (
     DIGITS,

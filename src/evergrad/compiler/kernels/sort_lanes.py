@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from evergrad.compiler.codegen.elementwise import KINDS
-from evergrad.compiler.codegen.ir_builder import KernelBuilder
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 

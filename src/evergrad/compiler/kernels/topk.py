@@ -13,13 +13,9 @@ from functools import cache
 from typing import NamedTuple
 
 from evergrad.compiler.codegen.elementwise import KINDS
-from evergrad.compiler.codegen.ir_builder import (
-    KernelBuilder,
-    Vector,
-    items_per_chunk,
-    with_numbers,
-)
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, items_per_chunk, with_numbers
 from evergrad.compiler.kernels.sort_lanes import (
     DIGITS,
     Sorted,

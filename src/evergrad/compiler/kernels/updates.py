@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from evergrad.compiler.schedule.buffers import BufferView, address_of, strides_of
+from evergrad.compiler.codegen.elementwise import KINDS
+from evergrad.compiler.schedule.buffers import BufferView, address_of
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core.trace import Equation
@@ -19,10 +20,12 @@ def lower_update(lowering: Lowering, eqn: Equation) -> bool:
     whole = lowering.buffer_view(out)
     layout = out.layout
     part = part_of(layout, eqn.attrs["chain"])
-    is_view = np.may_share_memory(part, layout) and whole.strides == strides_of(out)
+    is_view = np.may_share_memory(part, layout)
     if not is_view or not part.size or part.shape != value.type.shape:
         return False
     if layout.strides != whole.strides or base.type.dtype is not value.type.dtype:
+        return False
+    if out.type.dtype not in KINDS:
         return False
     lowering.copy(base, whole)
     offset = whole.offset + address_of(part) - address_of(layout)

@@ -1,13 +1,14 @@
 """Disk cache of object files and programs, shared by the processes of one user.
 
-What is read here is executed, so the cache is an absolute folder that nobody else can write to, or
-there is none: of mode 0700 and owned by the user, with regular files of the user alone. Each file
-begins with a magic word and a MAC over its name and content, by a key of the user beside the folder
-(``kernels.key``, mode 0600): a file that is damaged, renamed or brought from elsewhere is removed
-and made again. Files are written atomically by renaming. A cache that exceeds its size limit evicts
-the least recently used files.
+What is read here is executed, so the cache is an absolute folder that no other user can write to,
+or there is none: of mode 0700 and owned by the user, with regular files of the user alone. Each
+file begins with a magic word and a MAC over its name and content, by a key of the user beside the
+folder (``kernels.key``, mode 0600): a file that is damaged, renamed or brought from elsewhere is
+removed and made again. Files are written atomically by renaming. A cache that exceeds its size
+limit evicts the least recently used files.
 
-Nothing is kept in this process between calls, so threads and forked processes need no lock.
+Nothing is kept in this process between calls: threads and forked processes need no lock but to make
+the key.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ import hmac
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from evergrad import config
+
+if sys.platform != "win32":
+    import fcntl
 
 # Size limit of the cache, and of a file in it; eviction goes down to half of it.
 MOST_BYTES = 512 << 20
@@ -35,7 +40,7 @@ _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_DIRE
 
 
 class UnsafeCacheError(OSError):
-    """A folder, key or file that somebody else may have written."""
+    """A folder, key or file that another user may have written."""
 
 
 def folder() -> Path | None:
@@ -56,8 +61,8 @@ def problem() -> str | None:
     if path is None:
         return "there is no absolute path for it: set HOME or EVERGRAD_KERNEL_CACHE"
     try:
-        with _opened(path, make=True):
-            _key(path, make=True)
+        with _opened(path, make=True) as directory:
+            _key(path, directory)
     except OSError as error:
         return str(error)
     return None
@@ -98,7 +103,7 @@ def write(path: Path | None, kind: bytes, content: bytes) -> None:
     if path is None:
         return
     with contextlib.suppress(OSError), _opened(path.parent, make=True) as directory:
-        key = _key(path.parent, make=True)
+        key = _key(path.parent, directory)
         _prune_once(path.parent)
         name = _temporary_file(directory, kind + _mac(key, kind, path.name, content) + content)
         try:
@@ -124,7 +129,7 @@ def _mac(key: bytes, kind: bytes, name: str, content: bytes) -> bytes:
 
 @contextlib.contextmanager
 def _opened(path: Path, make: bool = False) -> Iterator[int]:
-    """The directory, opened if it is safe: no link, the user's, and writable by nobody else."""
+    """The directory, opened if it is safe: no link, the user's, and writable by no other."""
     if make:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
@@ -142,7 +147,7 @@ def _opened(path: Path, make: bool = False) -> Iterator[int]:
 
 
 def _file_content(name: str, directory: int) -> bytes:
-    """The content of a regular file of the user that nobody else can write to."""
+    """The content of a regular file of the user that no other user can write to."""
     handle = os.open(name, os.O_RDONLY | _FILE_FLAGS, dir_fd=directory)
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(handle)
@@ -167,21 +172,38 @@ def _temporary_file(directory: int, content: bytes) -> str:
     return name
 
 
-def _key(path: Path, make: bool = False) -> bytes:
-    """The key of the folder, from the file beside it; with ``make``, one that is missing, damaged
-    or has been readable by others is made again, and with it everything that it had signed."""
+def _key(path: Path, maker: int | None = None) -> bytes:
+    """The key of the folder, from the file beside it. With the opened folder as ``maker``, a key
+    that is missing, damaged or has been readable by others is made again, and with it everything
+    that it had signed. Makers exclude each other: none removes a key that another has just made."""
     place = path.with_name(f"{path.name}.key")
-    for _ in range(3):  # another process may make or remove one at the same time
+    try:
+        return _read_key(place)
+    except OSError:
+        if maker is None:
+            raise
+    with _locked(maker):
         try:
             return _read_key(place)
+        except FileNotFoundError:
+            pass
         except OSError:
-            if not make:
-                raise
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.lexists(place):
-                os.unlink(place)
+            os.unlink(place)
         _make_key(place)
-    return _read_key(place)
+        return _read_key(place)
+
+
+@contextlib.contextmanager
+def _locked(directory: int) -> Iterator[None]:
+    """Exclude other processes and threads that have opened the directory and want it too. On a
+    file system without locks nothing is excluded."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(directory, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(directory, fcntl.LOCK_UN)
 
 
 def _read_key(place: Path) -> bytes:

@@ -30,6 +30,11 @@ from evergrad.compiler.native.target import (
 )
 from evergrad.core import fork
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from evergrad.compiler.codegen.kernel import Kernel
+
 if TYPE_CHECKING:  # start-up: only compilation needs it
     from concurrent.futures import Future
 
@@ -47,7 +52,7 @@ _requested: set[str] = set()
 _in_flight: dict[str, Future[bytes | None]] = {}
 
 
-def _compile_pool() -> Any:
+def _compile_pool() -> ModuleType:
     from evergrad.compiler.native import compile_pool  # start-up: only for code not on disk yet
 
     return compile_pool
@@ -79,7 +84,7 @@ def check_compile_pool() -> bool:
     return _compile_pool().COMPILE_POOL.compile("").result() is not None
 
 
-def compile_async(kernel: Any) -> None:
+def compile_async(kernel: Kernel) -> None:
     """Start compiling a kernel, and those it calls, in the background if they are not cached."""
     with _lock:
         for one in (kernel, *kernel.calls.values()):
@@ -101,7 +106,7 @@ def _compile_async(ir: str) -> None:
         _request(file, ir)
 
 
-def addresses(kernels: Iterable[Any]) -> dict[str, int]:
+def addresses(kernels: Iterable[Kernel]) -> dict[str, int]:
     """The address of each kernel; those not loaded yet are compiled, each as a module of its own so
     that programs share them. A kernel's name is a hash of its IR: equal names are equal kernels."""
     with _lock:
@@ -144,7 +149,7 @@ def addresses_in(ir: str, names: Iterable[str]) -> dict[str, int]:
         return {name: find(name) for name in names}
 
 
-def module_ir(kernels: Iterable[Any]) -> str:
+def module_ir(kernels: Iterable[Kernel]) -> str:
     """Kernels as one module: shared helpers are deduplicated and metadata renumbered."""
     helpers: dict[str, str] = {}
     modules = []

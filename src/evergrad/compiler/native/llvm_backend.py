@@ -30,7 +30,7 @@ def _machine() -> Any:
     return _new_machine()
 
 
-def _new_machine() -> Any:
+def _new_machine() -> object:
     """The target machine. Code is position-independent, within an image of at most 2 GB."""
     with contextlib.suppress(RuntimeError, AttributeError):
         llvm.initialize()  # needed by older llvmlite only
@@ -71,7 +71,7 @@ def assembly(ir: str) -> str:
     return str(_machine().emit_assembly(_optimized(ir)))
 
 
-def _optimized(ir: str) -> Any:
+def _optimized(ir: str) -> object:
     """An IR module optimized for the target; the pipeline depends on what the IR leaves to LLVM,
     since optimization takes most of the time."""
     module = llvm.parse_assembly(ir)
@@ -110,7 +110,7 @@ def _run_passes(module: object) -> None:
 
 
 # Code stays loaded for the life of the process: programs hold its addresses.
-_engines: list[Any] = []
+_engines: list[object] = []
 
 
 def load(code: bytes) -> Callable[[str], int]:

@@ -13,11 +13,13 @@ import platform
 import sys
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evergrad.compiler.native.elf import MACHINES, ObjectFile, ObjectFileError, Symbol
 
 if TYPE_CHECKING:
+    from ctypes import CDLL
+
     from evergrad.compiler.native.elf import Machine
 
 # The size limit of an image: relocations are signed 32-bit.
@@ -132,7 +134,7 @@ class Image:
 
 
 @cache
-def _library(name: str | None = None) -> Any:
+def _library(name: str | None = None) -> CDLL:
     """A shared library; without a name all symbols of this process, the C library included."""
     return ctypes.CDLL(name)
 

@@ -15,9 +15,12 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from evergrad import config
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 _CPU_INFO = Path("/proc/cpuinfo")
 _CPU = Path("/sys/devices/system/cpu/cpu0")
@@ -86,7 +89,7 @@ class MachineModel(NamedTuple):
         return max(self.l1_bytes // self.l1_ways, self.line_bytes)
 
 
-def llvm() -> Any:
+def llvm() -> ModuleType:
     """LLVM in this process."""
     require_llvm()
     # Start-up: tens of megabytes, rarely needed.

@@ -9,6 +9,7 @@ from evergrad.core.op import Op
 from evergrad.core.shapes import reduced_shape, tensor_type
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.core.types import Args
 from evergrad.ops.rows.creation.constants import FULL
 from evergrad.ops.rows.elementwise.basic import ADD, CAST, CLONE, MUL
 from evergrad.ops.rows.movement.joining import cat
@@ -20,6 +21,7 @@ from evergrad.ops.surface.view_forms import UPDATE
 
 if TYPE_CHECKING:
     from evergrad.core.types import DtypeLike
+    from evergrad.core.views import ViewChain
 
 # For an op: a function of the arguments that returns the replacement, or ``None`` to keep it.
 Rule = Callable[..., Any]
@@ -36,7 +38,7 @@ def identity(row: Op) -> Callable[[Rule], Rule]:
     return enter
 
 
-def ones_of(graph: Graph) -> set[Any]:
+def ones_of(graph: Graph) -> set[object]:
     """The values that hold nothing but ones, such as the cotangent of a sum."""
     found: set[Any] = set()
     for eqn in graph.equations:
@@ -65,7 +67,7 @@ def _cast(x: Tensor, dtype: DtypeLike) -> Tensor | None:
 
 
 @identity(MUL)
-def _mul(a: object, b: Any) -> Any:
+def _mul(a: object, b: object) -> Tensor | None:
     if isinstance(a, Tensor) and not isinstance(b, Tensor) and b == 1:
         return a
     return b if isinstance(b, Tensor) and not isinstance(a, Tensor) and a == 1 else None
@@ -80,7 +82,7 @@ def _sum(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor | None:
 
 
 @identity(UPDATE)
-def _update(base: Tensor, value: Tensor, chain: Any) -> Tensor | None:
+def _update(base: Tensor, value: Tensor, chain: ViewChain) -> Tensor | None:
     """An update through permutations and reshapes that overwrites its whole base."""
     shapes = [base._type.shape]
     for op, attrs in chain.ops:
@@ -105,7 +107,7 @@ class SumOfSlices:
     def __init__(self) -> None:
         self.parts: dict[Var, list[tuple[Any, Var]]] = {}
 
-    def replace(self, trace: Trace, eqn: Equation, args: tuple[Any, ...]) -> Sequence[Var] | None:
+    def replace(self, trace: Trace, eqn: Equation, args: Args) -> Sequence[Var] | None:
         if eqn.op is PAD_SLICE:
             part = trace.emit(eqn.specialization, args, eqn.location)
             slices = _for_every_dim(eqn.attrs["slices"], part[0].type.shape)
@@ -135,7 +137,9 @@ class SumOfSlices:
         return (cat(pieces, dim)._value,)
 
 
-def _for_every_dim(slices: Any, shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
+def _for_every_dim(
+    slices: tuple[int | tuple[int, int, int], ...], shape: tuple[int, ...]
+) -> list[tuple[int, int, int]]:
     """(start, end, step) for every dimension; an index is a slice of length one."""
     explicit = [(s, s + 1, 1) if isinstance(s, int) else s for s in slices]
     return explicit + [(0, extent, 1) for extent in shape[len(explicit) :]]

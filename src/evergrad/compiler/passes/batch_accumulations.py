@@ -8,7 +8,7 @@ bias's as ``sum(a0) + sum(a1) + ...``. The concatenated operands give the same a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core.tensor import fresh
@@ -18,6 +18,9 @@ from evergrad.ops.rows.matmul import MATMUL
 from evergrad.ops.rows.movement.joining import cat
 from evergrad.ops.rows.movement.views import PERMUTE, RESHAPE
 from evergrad.ops.rows.reduce.sums import SUM
+
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Tensor
 
 # Sums of fewer terms stay as they are, ...
 _FEWEST = 4
@@ -34,7 +37,9 @@ def batch_accumulations(graph: Graph) -> Graph:
     if not found:
         return graph
 
-    def replace(trace: Trace, eqn: Equation, args: tuple[object, ...], env: Any) -> Any:
+    def replace(
+        trace: Trace, eqn: Equation, args: tuple[object, ...], env: Any
+    ) -> tuple[Var] | None:
         return (found[id(eqn)](env),) if id(eqn) in found else None
 
     return rewrite(graph, replace)
@@ -64,7 +69,7 @@ class _Finder:
         shape = eqn.outs[0].type
         return [m for m in makers if m is not None and m.op is ADD and m.outs[0].type.same(shape)]
 
-    def leaves(self, eqn: Equation) -> list[Any]:
+    def leaves(self, eqn: Equation) -> list[Var | float]:
         """The leaves of a tree of additions, from the left."""
         found: list[Any] = []
         pending: list[Any] = [eqn]
@@ -145,7 +150,7 @@ class _Finder:
         return reduced.reshape(leaves[0].type.shape)
 
 
-def _joined(values: list[Var]) -> Any:
+def _joined(values: list[Var]) -> Tensor:
     """The terms concatenated, the last first: backward computes them in that order, and a gradient
     of a sequence is concatenated in the order of time, so that one ``cat`` serves both."""
     parts = [fresh(v, v.type).reshape(1, *v.type.shape) for v in reversed(values)]

@@ -33,7 +33,7 @@ def _found(graph: Graph) -> dict[int, tuple[Equation, tuple[int, ...]]]:
     """For each copy (by ``id``) of a permuted ``cat`` that nothing else reads: the ``cat``, and the
     order of dimensions."""
     maker = {out: eqn for eqn in graph.equations for out in eqn.outs}
-    readers: dict[Any, int] = {}
+    readers: dict[Var, int] = {}
     for value in [a for eqn in graph.equations for a in eqn.args] + list(graph.outputs):
         if isinstance(value, Var):
             readers[value] = readers.get(value, 0) + 1
@@ -48,7 +48,7 @@ def _found(graph: Graph) -> dict[int, tuple[Equation, tuple[int, ...]]]:
     return found
 
 
-def _joined(join: Equation, order: tuple[int, ...], env: Environment) -> Any:
+def _joined(join: Equation, order: tuple[int, ...], env: Environment) -> object:
     parts = [permute(fresh(env[part], part.type), order) for part in join.args]
     dim = join.attrs["dim"] % len(order)
     return cat(parts, order.index(dim))._value

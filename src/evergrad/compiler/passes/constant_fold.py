@@ -28,7 +28,9 @@ def constant_fold(graph: Graph) -> Graph:
     read |= {o for o in graph.outputs if isinstance(o, Var)}
     tensors = {v: fresh(_contiguous(known[v]), v.type) for v in known if v in read}
 
-    def replace(trace: Trace, eqn: Equation, args: tuple[object, ...], env: object) -> Any:
+    def replace(
+        trace: Trace, eqn: Equation, args: tuple[object, ...], env: object
+    ) -> tuple[Var] | None:
         out = eqn.outs[0]
         if out not in known or id(eqn) in hoisted:
             return None
@@ -40,7 +42,7 @@ def constant_fold(graph: Graph) -> Graph:
     return rewrite(with_equations(graph, [*literals, *others]), replace)
 
 
-def _evaluated(graph: Graph) -> dict[Var, Any]:
+def _evaluated(graph: Graph) -> dict[Var, Array]:
     """The values of equations that depend on no input."""
     known: dict[Var, Any] = {}
     for eqn in graph.equations:

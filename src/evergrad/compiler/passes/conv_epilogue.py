@@ -1,95 +1,30 @@
-"""Epilogues of convolutions: elementwise ops that kernels apply before they store.
+"""Fusion of elementwise ops into convolutions, as epilogues of their kernels.
 
-A pass fuses a native convolution with the elementwise ops on its result, values per channel and
-constants, if nothing else reads the intermediates: a bias, batch norm outside of training,
-activations. The result of the convolution itself is never stored.
+A native convolution is fused with the elementwise ops on its result, values per channel, images of
+the same shape and constants, if nothing else reads the intermediates: a bias, batch norm outside of
+training, a residual, activations. The result of the convolution itself is never stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence, Set
+from typing import Any
 
 import numpy as np
 
-from evergrad.compiler.codegen.elementwise_lanes import Lanes
-from evergrad.compiler.codegen.ir_builder import KernelBuilder, is_native
+from evergrad.compiler.codegen.elementwise_lanes import has_lanes
+from evergrad.compiler.codegen.epilogue import MOST_STEPS, Along, Epilogue, Operand, Source, Step
+from evergrad.compiler.kernels.conv.epilogue import CONV_EPILOGUE, fits
 from evergrad.compiler.passes.rewriter import specialize, with_equations
 from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.core import dtypes
-from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
-from evergrad.core.row_facts import Cost, lowered
-from evergrad.core.shapes import TensorType
+from evergrad.core.row_facts import Cost
+from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.ops.rows.conv import CONV
-from evergrad.ops.rows.pool.geometry import Windows
 
-# Longer epilogues are separate loops.
-_MOST_OPS = 16
 # Activations are expensive, and images narrower than this leave many lanes empty.
 _WIDE = 48
-
-
-class EpilogueOp(NamedTuple):
-    """An op and its operands: (``result``, n) is the result of op n (0: the convolution),
-    (``channel``, n) the values per channel in further argument n, (``number``, x) a constant."""
-
-    name: str
-    operands: tuple[tuple[str, Any], ...]
-
-
-Epilogue = tuple[EpilogueOp, ...]
-
-
-# -- the op -------------------------------------------------------------------------------------
-
-
-def _type(
-    x: TensorType,
-    w: TensorType,
-    *others: TensorType,
-    windows: Windows,
-    groups: int,
-    epilogue: Epilogue,
-) -> TensorType:
-    found: TensorType = CONV.type(x, w, windows=windows, groups=groups)
-    return found
-
-
-def _eval(
-    x: object, w: object, *others: object, windows: Windows, groups: int, epilogue: Epilogue
-) -> Any:
-    results = [CONV.eval(x, w, windows=windows, groups=groups)]
-    for op in epilogue:
-        found = {"result": results, "channel": others}
-        operands = [found[kind][n] if kind in found else n for kind, n in op.operands]
-        results.append(TABLE[op.name].eval(*operands))
-    return results[-1]
-
-
-CONV_EPILOGUE = Op(
-    "conv_epilogue", family="custom", type=_type, eval=_eval, vjp=NONDIFFERENTIABLE, jvp=None,
-    batch=None, emit=lowered("kernels.conv"), doc="A convolution with an elementwise epilogue.",
-)  # fmt: skip
-
-
-def epilogue_of(eqn: Equation) -> Epilogue:
-    """The epilogue of a convolution; empty if it has none."""
-    found: Epilogue = eqn.attrs.get("epilogue", ())
-    return found
-
-
-# -- the pass -----------------------------------------------------------------------------------
-
-
-def fits(eqn: Equation) -> bool:
-    """Whether there are kernels for a convolution."""
-    types = [a.type for a in eqn.args] + [eqn.outs[0].type]
-    return (
-        is_native(types[-1].dtype)
-        and all(t.dtype is types[-1].dtype and 0 < t.numel < 1 << 31 for t in types)
-        and len(eqn.attrs["windows"].size) <= 2
-    )
 
 
 def fuse_conv_epilogues(graph: Graph) -> Graph:
@@ -100,7 +35,7 @@ def fuse_conv_epilogues(graph: Graph) -> Graph:
     for eqn in graph.equations:
         if eqn.op is not CONV or eqn.attrs["windows"].is_pointwise or not fits(eqn):
             continue
-        followers = _followers(values, eqn.outs[0])
+        followers = _followers(values, eqn.outs[0], removed)
         if followers:
             removed.update(id(e) for e in (eqn, *followers))
             fused[id(followers[-1])] = _fused(eqn, followers)
@@ -110,19 +45,20 @@ def fuse_conv_epilogues(graph: Graph) -> Graph:
     return with_equations(graph, [fused.get(id(e), e) for e in kept])
 
 
-def _followers(values: DefUse, out: Var) -> list[Equation]:
+def _followers(values: DefUse, out: Var, taken: Set[int]) -> list[Equation]:
     """The elementwise users of a result that a kernel can apply, up to the last one before which no
-    intermediate has another user."""
+    intermediate has another user. Those ``taken`` are of the epilogue of another convolution, which
+    reads this one's result (a sum of two convolutions)."""
     inside = {out}
     followers: list[Equation] = []
     best = 0
     users = [*values.uses.get(out, ())]
-    while users and len(followers) < _MOST_OPS:
+    while users and len(followers) < MOST_STEPS:
         users.sort(key=lambda eqn: values.position[id(eqn)])
         eqn = users.pop(0)
         if eqn in followers:
             continue
-        if not _can_follow(eqn, inside, out):
+        if id(eqn) in taken or not _can_follow(eqn, inside, out):
             break
         followers.append(eqn)
         inside.add(eqn.outs[0])
@@ -142,71 +78,54 @@ def _is_closed(values: DefUse, results: Sequence[Var], followers: Sequence[Equat
 
 
 def _can_follow(eqn: Equation, inside: set[Var], out: Var) -> bool:
-    """Whether the operands of an equation are results of the epilogue, values per channel and
-    constants."""
+    """Whether an equation is elementwise over the result, on results of the epilogue, constants and
+    operands that kernels read."""
     is_wide = out.type.dtype is dtypes.float32 and out.type.shape[-1] >= _WIDE
-    emit = eqn.op.emit
-    is_known = emit.lanes and (is_wide or emit.cost is Cost.CHEAP)
-    if not is_known or eqn.attrs or not eqn.outs[0].type.same(out.type):
+    is_known = has_lanes(eqn.op) and (is_wide or eqn.op.emit.cost is Cost.CHEAP)
+    types = [t.dtype for t in (*eqn.specialization.operands, *eqn.specialization.out_types)]
+    if not is_known or not eqn.outs[0].type.same(out.type) or set(types) != {out.type.dtype}:
         return False
     others = [arg for arg in eqn.args if isinstance(arg, Var) and arg not in inside]
-    return all(_is_per_channel(arg, out) for arg in others)
+    return all(_along(arg, out) is not None for arg in others)
 
 
-def _is_per_channel(arg: object, out: Var) -> bool:
-    """Whether an argument has one value per channel."""
-    if not isinstance(arg, Var) or arg.type.dtype is not out.type.dtype:
-        return False
-    if len(arg.type.shape) > len(out.type.shape):
-        return False
-    expanded = np.broadcast_to(arg.layout, out.type.shape)
-    pixels = (0,) * (expanded.ndim - 2)
-    return expanded.strides == (0, arg.layout.itemsize, *pixels)
+def _along(arg: Var, out: Var) -> Along | None:
+    """The index map of an operand: one value per channel, one in all, or one per element."""
+    if arg.type.dtype is not out.type.dtype or len(arg.type.shape) > len(out.type.shape):
+        return None
+    shape, size = out.type.shape, arg.layout.itemsize
+    strides = np.broadcast_to(arg.layout, shape).strides
+    pixels = (0,) * (len(shape) - 2)
+    full = tuple(size * stride for stride in contiguous_strides(shape))
+    for along, wanted in (
+        (Along.SCALAR, (0, 0, *pixels)), (Along.ROW, (0, size, *pixels)), (Along.FULL, full),
+    ):  # fmt: skip
+        if all(n == 1 or s == w for n, s, w in zip(shape, strides, wanted, strict=True)):
+            return along
+    return None
 
 
 def _fused(eqn: Equation, followers: list[Equation]) -> Equation:
-    args, results = list(eqn.args), [eqn.outs[0]]
-    epilogue = []
+    out = eqn.outs[0]
+    values, others = {out: 0}, dict[Var, int]()
+
+    def source(arg: Any) -> Source:
+        if not isinstance(arg, Var):
+            return Source("number", arg)
+        if arg in values:
+            return Source("value", values[arg])
+        return Source("operand", others.setdefault(arg, len(others)))
+
+    steps = []
     for follower in followers:
-        operands: list[tuple[str, Any]] = []
-        for arg in follower.args:
-            if not isinstance(arg, Var):
-                operands.append(("number", arg))
-            elif arg in results:
-                operands.append(("result", results.index(arg)))
-            else:
-                operands.append(("channel", len(args) - len(eqn.args)))
-                args.append(arg)
-        epilogue.append(EpilogueOp(follower.op.name, tuple(operands)))
-        results.append(follower.outs[0])
-    specialization = specialize(CONV_EPILOGUE, *args, **eqn.attrs, epilogue=tuple(epilogue))
-    return Equation(specialization, tuple(args), (results[-1],), eqn.location)
-
-
-# -- in kernels ---------------------------------------------------------------------------------
-
-
-def pointers(epilogue: Epilogue) -> tuple[str, ...]:
-    """The pointer arguments of a kernel, from x to y."""
-    others = [f"channel{n}" for op in epilogue for kind, n in op.operands if kind == "channel"]
-    return ("x", "weight", *others, "y")
-
-
-def emit_epilogue(ir: KernelBuilder, epilogue: Epilogue, value: str, output: str) -> str:
-    """Elements of an output channel, counted over all groups, after the epilogue."""
-    lanes = Lanes(ir)
-    results = [value]
-
-    def operand(kind: str, what: Any) -> str:
-        if kind == "result":
-            return results[int(what)]
-        if kind == "number":
-            return lanes.number(what)
-        return ir.splat(ir.load(ir.at(ir[f"channel{what}"], output)), ir.vector.element)
-
-    for op in epilogue:
-        operands = [operand(kind, what) for kind, what in op.operands]
-        emitted = TABLE[op.name].emit.function
-        assert emitted is not None
-        results.append(emitted(lanes, *operands))
-    return results[-1]
+        made = follower.specialization
+        types = tuple(t.dtype for t in made.operands)
+        attrs = tuple(sorted(follower.attrs.items()))
+        sources = tuple(source(arg) for arg in follower.args)
+        steps.append(Step(follower.op, types, made.out_types[0].dtype, attrs, sources))
+        values[follower.outs[0]] = len(steps)
+    operands = [Operand(arg.type.dtype, _along(arg, out) or Along.FULL) for arg in others]
+    epilogue = Epilogue(out.type.dtype, tuple(operands), (), tuple(steps), (len(steps),))
+    args = [*eqn.args, *others]
+    specialization = specialize(CONV_EPILOGUE, *args, **eqn.attrs, epilogue=epilogue)
+    return Equation(specialization, tuple(args), followers[-1].outs, eqn.location)

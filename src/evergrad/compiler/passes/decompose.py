@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.kernels.gemm.pairs import PAIRED_MATMUL, can_pair
+from evergrad.compiler.kernels.gemm.problem import BATCH_DIMS
 from evergrad.compiler.kernels.gemm.select import needs_copy
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.op import TABLE, Op
-from evergrad.core.shapes import reduced_shape
+from evergrad.core.shapes import broadcast_shapes, reduced_shape
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.check import require
 from evergrad.ops.rows.conv import CONV_WEIGHT
@@ -21,7 +22,7 @@ from evergrad.ops.rows.creation.constants import full
 from evergrad.ops.rows.elementwise.basic import CLONE, POW, exp, log, sqrt, where
 from evergrad.ops.rows.elementwise.logic import isfinite
 from evergrad.ops.rows.matmul import ADD_PRODUCT, LINEAR, MATMUL
-from evergrad.ops.rows.movement.views import RESHAPE, reshape, transpose
+from evergrad.ops.rows.movement.views import RESHAPE, expand, reshape, transpose
 from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.ops.rows.reduce.extrema import ARGMAX, ARGMIN, amax
 from evergrad.ops.rows.reduce.scan import LOGCUMSUMEXP, before, cummax, recur
@@ -36,6 +37,8 @@ DECOMPOSITIONS: dict[Op, Rule] = {}
 
 _WIDE = (dtypes.float32, dtypes.float64)
 _NARROW = (dtypes.bfloat16, dtypes.float16)
+# The elements of vectors whose dot product is a sum of its own.
+_LONG_DOT = 1 << 12
 _BY_ZERO = "ZeroDivisionError: integer division or modulo by zero"
 
 
@@ -50,7 +53,7 @@ def decomposition(row: Op) -> Callable[[Rule], Rule]:
 
 
 @decomposition(RESHAPE)
-def _reshape(x: Tensor, shape: tuple[int, ...]) -> Any:
+def _reshape(x: Tensor, shape: tuple[int, ...]) -> object:
     """Copied first if the layout, which a pass may have changed, does not allow a view."""
     try:
         np.reshape(x.layout_array(), shape, copy=False)
@@ -67,14 +70,14 @@ def _mean(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
 
 
 @decomposition(NORM)
-def _norm(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
+def _norm(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor | None:
     if x.dtype not in _WIDE or not x.numel():
         return None
     return sqrt(total(x * x, dims, keepdim) if dims else x * x)
 
 
 @decomposition(POWER_NORM)
-def _power_norm(x: Tensor, p: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+def _power_norm(x: Tensor, p: Any, dims: tuple[int, ...], keepdim: bool) -> object:
     if x.dtype not in _WIDE or isinstance(p, Tensor) or not dims:
         return None
     return total(x.abs() ** p, dims, keepdim) ** (1 / p)
@@ -83,7 +86,7 @@ def _power_norm(x: Tensor, p: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
 def _truth_of_bools(row: Op) -> Rule:
     """Of bools, which loops reduce; over dimensions of extent 1 nothing is reduced."""
 
-    def rule(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
+    def rule(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> object:
         if x.dtype is dtypes.uint8 or x.dtype.is_complex:
             return None
         if x.dtype is not dtypes.bool_:
@@ -99,11 +102,16 @@ for _row in (ALL, ANY):
     DECOMPOSITIONS[_row] = _truth_of_bools(_row)
 
 
-def _variance(x: Tensor, correction: object, dims: tuple[int, ...], keepdim: bool) -> Any:
+def _wide_variance(
+    x: Tensor, correction: object, dims: tuple[int, ...], keepdim: bool
+) -> Tensor | None:
+    """In float64: the mean of elements far from zero is rounded by more than their differences, and
+    squares overflow where their root does not."""
     freedom = _degrees_of_freedom(x, correction, dims)
     if freedom is None:
         return None
-    centred = x - total(x, dims, True) / count_of(x.shape, dims)
+    wide = cast(x, dtypes.float64)
+    centred = wide - total(wide, dims, True) / count_of(x.shape, dims)
     return total(centred * centred, dims, keepdim) / freedom
 
 
@@ -116,17 +124,22 @@ def _degrees_of_freedom(x: Tensor, correction: Any, dims: tuple[int, ...]) -> fl
     return freedom if freedom > 0 else None
 
 
-DECOMPOSITIONS[VAR] = _variance
+@decomposition(VAR)
+def _variance(x: Tensor, correction: object, dims: tuple[int, ...], keepdim: bool) -> Tensor | None:
+    variance = _wide_variance(x, correction, dims, keepdim)
+    return None if variance is None else cast(variance, x.dtype)
 
 
 @decomposition(STD)
-def _deviation(x: Tensor, correction: object, dims: tuple[int, ...], keepdim: bool) -> Any:
-    variance = _variance(x, correction, dims, keepdim)
-    return None if variance is None else sqrt(variance)
+def _deviation(
+    x: Tensor, correction: object, dims: tuple[int, ...], keepdim: bool
+) -> Tensor | None:
+    variance = _wide_variance(x, correction, dims, keepdim)
+    return None if variance is None else cast(sqrt(variance), x.dtype)
 
 
 @decomposition(SOFTMAX)
-def _softmax(x: Tensor, dim: int) -> Any:
+def _softmax(x: Tensor, dim: int) -> Tensor | None:
     if x.dtype not in _WIDE or not x.ndim or not x.numel():
         return None
     powers = exp(x - amax(x, dim, True))
@@ -134,7 +147,7 @@ def _softmax(x: Tensor, dim: int) -> Any:
 
 
 @decomposition(LOG_SOFTMAX)
-def _log_softmax(x: Tensor, dim: int) -> Any:
+def _log_softmax(x: Tensor, dim: int) -> Tensor | None:
     if x.dtype not in _WIDE or not x.ndim or not x.numel():
         return None
     shifted = x - amax(x, dim, True)
@@ -142,7 +155,7 @@ def _log_softmax(x: Tensor, dim: int) -> Any:
 
 
 @decomposition(LOGSUMEXP)
-def _logsumexp(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
+def _logsumexp(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor | None:
     if x.dtype not in _WIDE or not dims or not x.numel():
         return None
     top = amax(x, dims, True)
@@ -152,7 +165,7 @@ def _logsumexp(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
 
 
 @decomposition(LOGCUMSUMEXP)
-def _logcumsumexp(x: Tensor, dim: int, reverse: bool) -> Any:
+def _logcumsumexp(x: Tensor, dim: int, reverse: bool) -> Tensor | None:
     """Sums relative to the largest so far, which a recurrence rescales where that grows."""
     if x.dtype not in _WIDE or not x.numel() or reverse:
         return None
@@ -164,15 +177,23 @@ def _logcumsumexp(x: Tensor, dim: int, reverse: bool) -> Any:
 
 
 @decomposition(POW)
-def _pow(x: object, exponent: object) -> Any:
+def _pow(x: object, exponent: object) -> Tensor | None:
     if not isinstance(x, Tensor) or isinstance(exponent, Tensor) or not x.is_floating_point():
         return None
     if exponent == 2:
         return x * x
-    return sqrt(x) if exponent == 0.5 else None
+    if exponent == 0.5:
+        return sqrt(x)
+    if x.dtype not in _WIDE:
+        return None  # products of narrow types would be rounded in between
+    if exponent == 3:
+        return x * x * x
+    if exponent == -1:
+        return 1 / x
+    return 1 / (x * x) if exponent == -2 else None
 
 
-def _integer_division(x: Any, y: Any) -> None:
+def _integer_division(x: object, y: object) -> None:
     """Unchanged, after a check of the divisors of integers, which native code does not make."""
     types = [a.dtype for a in (x, y) if isinstance(a, Tensor)]
     if not isinstance(y, Tensor):
@@ -189,7 +210,7 @@ for _name in ("floor_divide", "trunc_divide", "remainder", "fmod"):
 def _wide_positions(row: Op) -> Rule:
     """Of narrow types: in the wider types of the kernels, which have the same order."""
 
-    def rule(x: Tensor, dim: int) -> Any:
+    def rule(x: Tensor, dim: int) -> object:
         if x.dtype in (*_WIDE, dtypes.int64) or x.dtype.is_complex:
             return None
         wide = dtypes.float32 if x.dtype.is_floating_point else dtypes.int64
@@ -210,14 +231,43 @@ def _wide_product(row: Op, a: Tensor, b: Tensor) -> Any:
     return bind(row, *(cast(x, dtypes.float32) for x in (a, b)))
 
 
+def _is_long_dot(row: Op, a: Tensor, b: Tensor) -> bool:
+    """Whether a product is one dot product of float vectors that fill a cache."""
+    if row not in (MATMUL, LINEAR) or a.ndim != 2 or b.ndim != 2 or a.dtype not in _WIDE:
+        return False
+    (rows, depth), other = a._type.shape, b._type.shape
+    columns = other[0] if row is LINEAR else other[1]
+    return rows == columns == 1 and depth >= _LONG_DOT
+
+
+def _in_one_batch(a: Tensor, b: Tensor) -> Tensor:
+    """A product of more batches than kernels take: copies of the factors with one."""
+    batch = broadcast_shapes(a._type.shape[:-2], b._type.shape[:-2])
+    factors = []
+    for x in (a, b):
+        matrix = x._type.shape[-2:]
+        wide = x if x.ndim == 2 else expand(x, (*batch, *matrix))
+        factors.append(x if x.ndim == 2 else reshape(bind(CLONE, wide), (-1, *matrix)))
+    found: Any = _as_product(MATMUL)(*factors)
+    if found is None:
+        found = bind(MATMUL, *factors)
+    return reshape(found, (*batch, *found._type.shape[-2:]))
+
+
 def _as_product(row: Op) -> Rule:
     """A product of what GEMM can take: operands with other strides are copied, those of 16 bits
     are multiplied in float32. An outer product (the weight gradient of a batch of one) is a loop,
-    which fuses with the loops that read it."""
+    which fuses with the loops that read it; so is the dot product of two long vectors, a sum that
+    several threads share."""
 
-    def rule(a: Tensor, b: Tensor) -> Any:
+    def rule(a: Tensor, b: Tensor) -> object:
         if row is MATMUL and min(a.ndim, b.ndim) > 1 and a._type.shape[-1] == 1:
             return a * b
+        if _is_long_dot(row, a, b):
+            other = reshape(b, (1, -1))
+            return reshape(total(a * other), (1,) * a.ndim)
+        if row is MATMUL and max(a.ndim, b.ndim) > BATCH_DIMS + 2 and a.numel() and b.numel():
+            return _in_one_batch(a, b)
         if a.dtype in _NARROW and a.numel() and b.numel():
             return cast(_wide_product(row, a, b), a.dtype)
         if row is LINEAR and a.dtype.category <= dtypes.INTEGRAL:
@@ -235,7 +285,7 @@ for _row in (MATMUL, LINEAR):
 
 
 @decomposition(ADD_PRODUCT)
-def _add_product(addend: Tensor, a: Tensor, b: Tensor, *, beta: float, alpha: float) -> Any:
+def _add_product(addend: Tensor, a: Tensor, b: Tensor, *, beta: float, alpha: float) -> Tensor:
     kind = a.dtype if a.dtype in _NARROW else None
     if kind is None:
         product = a @ b

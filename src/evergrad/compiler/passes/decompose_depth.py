@@ -136,8 +136,8 @@ def _conv_input(y: Tensor, w: Tensor, *, windows: Windows, groups: int) -> Tenso
     if not _is_deep(y, windows):
         return None
     outputs, inputs, depth, *kernel = w._type.shape
-    turned = permute(flip(w, (2,)), (0, 2, 1, 3, 4)) if depth > 1 else permute(w, (0, 2, 1, 3, 4))
-    weight = reshape(bind(CLONE, turned), (outputs * depth, inputs, *kernel))
+    flipped = permute(flip(w, (2,)), (0, 2, 1, 3, 4)) if depth > 1 else permute(w, (0, 2, 1, 3, 4))
+    weight = reshape(bind(CLONE, flipped), (outputs * depth, inputs, *kernel))
     gathered = _unfolded(_spaced(y, _DEPTH, windows.stride[0]), _mirrored(windows))
     x = bind(CONV_INPUT, gathered, weight, windows=_planes(windows), groups=groups)
     return _as_images(x, y._type.shape[0])

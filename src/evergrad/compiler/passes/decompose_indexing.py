@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.op import Op
-from evergrad.core.shapes import broadcast_shapes
+from evergrad.core.shapes import broadcast_shapes, reduced_shape
 from evergrad.core.tensor import Tensor
+from evergrad.core.trace import Equation
 from evergrad.ops.rows.creation.constants import arange, full
 from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.indexing.index import (
@@ -21,11 +22,19 @@ from evergrad.ops.rows.indexing.index import (
     INDEX_COPY,
     INDEX_SUM,
 )
-from evergrad.ops.rows.indexing.scatter import SCATTER, SCATTER_ADD, SCATTER_REDUCE, neutral
+from evergrad.ops.rows.indexing.scatter import (
+    GATHER,
+    SCATTER,
+    SCATTER_ADD,
+    SCATTER_REDUCE,
+    SCATTER_SUM,
+    neutral,
+)
 from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.ops.rows.movement.strided import DIAGONAL_SCATTER
 from evergrad.ops.rows.movement.views import expand, reshape, unsqueeze
 from evergrad.ops.rows.reduce.quantiles import MEDIAN, MEDIAN_PLACE, NANMEDIAN, NANMEDIAN_PLACE
+from evergrad.ops.rows.reduce.scan import CUMPROD
 from evergrad.ops.rows.reduce.sums import PROD
 
 if TYPE_CHECKING:
@@ -54,16 +63,17 @@ def _merged_dims(shape: Sequence[int], start: int, count: int) -> tuple[int, ...
     return (*shape[:start], prod(shape[start : start + count]), *shape[start + count :])
 
 
-def _index(x: Tensor, *indices: Tensor, start: int, wrap: bool) -> Any:
+def _index(x: Tensor, *indices: Tensor, start: int, wrap: bool) -> Tensor | None:
     extents = x._type.shape[start : start + len(indices)]
     index = merged_index(indices, extents, wrap)
     if index is None:
         return None
     x = reshape(x, _merged_dims(x._type.shape, start, len(indices)))
-    return bind(INDEX, x, index, start=start, wrap=False)
+    result: Tensor | None = bind(INDEX, x, index, start=start, wrap=False)
+    return result
 
 
-def _index_sum(x: Tensor, *indices: Tensor, start: int, extents: tuple[int, ...]) -> Any:
+def _index_sum(x: Tensor, *indices: Tensor, start: int, extents: tuple[int, ...]) -> Tensor | None:
     index = merged_index(indices, extents, wrap=True)
     if index is None:
         return None
@@ -72,8 +82,8 @@ def _index_sum(x: Tensor, *indices: Tensor, start: int, extents: tuple[int, ...]
     return reshape(total, (*shape[:start], *extents, *shape[start + 1 :]))
 
 
-def _index_write(row: Op) -> Callable[..., Any]:
-    def rule(x: Tensor, source: object, *indices: Tensor, start: int, wrap: bool) -> Any:
+def _index_write(row: Op) -> Callable[..., object]:
+    def rule(x: Tensor, source: object, *indices: Tensor, start: int, wrap: bool) -> object:
         shape, count = x._type.shape, len(indices)
         found = broadcast_shapes(*[i._type.shape for i in indices])
         size = (*shape[:start], *found, *shape[start + count :])
@@ -94,12 +104,47 @@ def _expanded(source: object, shape: Sequence[int], dtype: DtypeLike) -> Tensor:
     return source if source._type.shape == tuple(shape) else expand(source, tuple(shape))
 
 
+def index_of_slices(index: Tensor, shape: Sequence[int], dim: int) -> Tensor | None:
+    """The index by which all elements of a slice along a dimension are read or written, if there is
+    one (``index.unsqueeze(1).expand(-1, columns)``), for a tensor of this shape."""
+    size, layout = index._type.shape, index.layout_array()
+    if index.dtype is not dtypes.int64 or not index._type.numel or len(size) < 2:
+        return None
+    for d, (n, m) in enumerate(zip(size, shape, strict=True)):
+        if d != dim and (n != m or (n > 1 and layout.strides[d])):
+            return None
+    for d in range(len(size)):
+        index = index if d == dim else slice_dim(index, d, 0, 1)
+    return reshape(index, (size[dim],))
+
+
+def _gather(x: Tensor, index: Tensor, dim: int) -> object:
+    one = index_of_slices(index, x._type.shape, dim)
+    return None if one is None else bind(INDEX, x, one, start=dim, wrap=False)
+
+
+def _scatter_sum(source: Tensor, index: Tensor, dim: int, shape: tuple[int, ...]) -> Any:
+    one = index_of_slices(index, shape, dim)
+    if one is None:
+        return None
+    return bind(INDEX_SUM, source, one, start=dim, extents=(shape[dim],))
+
+
+# Scatters that are writes of slices where one index serves for all of a slice.
+_SLICE_WRITES = {SCATTER: INDEX_COPY, SCATTER_ADD: INDEX_ADD}
+
+
 def _scatter(row: Op) -> Callable[..., Any]:
-    def rule(x: Tensor, index: Tensor, source: object, **attrs: Any) -> Any:
+    def rule(x: Tensor, index: Tensor, source: object, **attrs: Any) -> object:
         wide = _expanded(source, index._type.shape, x.dtype)
+        if row in _SLICE_WRITES:
+            one = index_of_slices(index, x._type.shape, attrs["dim"])
+            if one is not None:
+                return bind(_SLICE_WRITES[row], x, wide, one, start=attrs["dim"], wrap=False)
         if attrs.get("include_self") is False:
             first = full(index._type.shape, neutral(attrs["reduce"], x.dtype.np), dtype=x.dtype)
-            x = bind(SCATTER, x, index, first, dim=attrs["dim"])
+            cleared = _scatter(SCATTER)(x, index, first, dim=attrs["dim"])
+            x = bind(SCATTER, x, index, first, dim=attrs["dim"]) if cleared is None else cleared
             attrs = {**attrs, "include_self": True}
         elif wide is source:
             return None
@@ -108,23 +153,32 @@ def _scatter(row: Op) -> Callable[..., Any]:
     return rule
 
 
-def _embedding(weight: Tensor, index: Tensor, padding_idx: int, by_frequency: bool) -> Any:
-    return bind(INDEX, weight, index, start=0, wrap=False)
+def _embedding(weight: Tensor, index: Tensor, padding_idx: int, by_frequency: bool) -> Tensor:
+    result: Tensor = bind(INDEX, weight, index, start=0, wrap=False)
+    return result
 
 
-def _prod(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
-    """A product of few factors, one after the other."""
-    if len(dims) != 1 or x._type.shape[dims[0]] > _FEW_FACTORS:
-        return None
-    (dim,) = dims
-    found = slice_dim(x, dim, 0, 1)
-    for n in range(1, x._type.shape[dim]):
-        found = found * slice_dim(x, dim, n, n + 1)
+def _prod(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor | None:
+    """A product of few factors, one after the other; of many, the last running product."""
     shape = x._type.shape
-    return found if keepdim else reshape(found, (*shape[:dim], *shape[dim + 1 :]))
+    is_short = all(shape[dim] <= _FEW_FACTORS for dim in dims)
+    if not dims or not (is_short or x.dtype.is_floating_point):
+        return None
+    for dim in dims:
+        extent = shape[dim]
+        if extent > _FEW_FACTORS:
+            x = slice_dim(bind(CUMPROD, x, dim=dim, reverse=False), dim, extent - 1, extent)
+            continue
+        found = slice_dim(x, dim, 0, 1)
+        for n in range(1, extent):
+            found = found * slice_dim(x, dim, n, n + 1)
+        x = found
+    return reshape(x, reduced_shape(shape, dims, keepdim))
 
 
-def _diagonal_embed(x: Tensor, *, offset: int, dim1: int, dim2: int, shape: tuple[int, ...]) -> Any:
+def _diagonal_embed(
+    x: Tensor, *, offset: int, dim1: int, dim2: int, shape: tuple[int, ...]
+) -> Tensor | None:
     """A square diagonal: where row and column are the same."""
     if offset or shape[dim1] != shape[dim2] or (dim1, dim2) != (x.ndim - 1, x.ndim):
         return None
@@ -133,8 +187,8 @@ def _diagonal_embed(x: Tensor, *, offset: int, dim1: int, dim2: int, shape: tupl
     return where(is_diagonal, unsqueeze(x, -1), full((), 0, dtype=x.dtype))
 
 
-def _median(place: Op) -> Callable[..., Any]:
-    def rule(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
+def _median(place: Op) -> Callable[..., object]:
+    def rule(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor | None:
         """Over all dimensions: the element where the median of the flat tensor stands."""
         if len(dims) != x.ndim or not dims:
             return None
@@ -155,7 +209,17 @@ RULES: dict[Op, Callable[..., Any]] = {
     SCATTER: _scatter(SCATTER),
     SCATTER_ADD: _scatter(SCATTER_ADD),
     SCATTER_REDUCE: _scatter(SCATTER_REDUCE),
+    GATHER: _gather,
+    SCATTER_SUM: _scatter_sum,
     EMBEDDING: _embedding,
     PROD: _prod,
     DIAGONAL_SCATTER: _diagonal_embed,
 }
+
+
+def is_index_candidate(eqn: Equation) -> bool:
+    """Whether a rule may replace an equation: those of losses, which look up single elements, are
+    kept as they are."""
+    if eqn.op in (GATHER, SCATTER_SUM):
+        return 0 in eqn.args[1].layout.strides
+    return eqn.op in RULES

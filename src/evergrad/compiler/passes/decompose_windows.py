@@ -10,17 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from evergrad.compiler.codegen.ir_builder import is_native
+from evergrad.compiler.kernels.pooling.uneven import UNEVEN_SUM, Bounds
 from evergrad.compiler.passes.decompose_depth import padded_dim
 from evergrad.core.bind import bind
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Tensor, from_array
 from evergrad.ops.rows.elementwise.basic import CLONE
 from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.ops.rows.movement.strided import FOLD, UNFOLD
 from evergrad.ops.rows.movement.views import movedim, permute, reshape
 from evergrad.ops.rows.pool.geometry import Windows
-from evergrad.ops.rows.pool.windows import COL2IM, IM2COL
+from evergrad.ops.rows.pool.windows import (
+    ADAPTIVE_MEAN,
+    ADAPTIVE_SPREAD,
+    COL2IM,
+    IM2COL,
+    adaptive_bounds,
+    window_sizes,
+)
 
 # Windows of more steps are left to NumPy: there is an equation for each.
 _MOST_STEPS = 16
@@ -84,4 +93,46 @@ def _col2im(columns: Tensor, windows: Windows) -> Tensor | None:
     return bind(CLONE, x)  # type: ignore[no-any-return]
 
 
-RULES: dict[Op, Callable[..., Any]] = {FOLD: _fold, IM2COL: _im2col, COL2IM: _col2im}
+def _uneven_sums(x: Tensor, bounds: dict[int, Bounds]) -> Tensor:
+    """Sums over windows along some dimensions, one after the other."""
+    for dim, spans in bounds.items():
+        if spans != tuple((i, i + 1) for i in range(x._type.shape[dim])):
+            x = bind(UNEVEN_SUM, x, dim=dim, bounds=spans)
+    return x
+
+
+def _adaptive_mean(x: Tensor, count: Shape) -> object:
+    if not is_native(x.dtype):
+        return None
+    lead, size = x.ndim - len(count), x._type.shape[-len(count) :]
+    spans = [tuple(adaptive_bounds(n, c)) for n, c in zip(size, count, strict=True)]
+    found = _uneven_sums(x, dict(enumerate(spans, lead)))
+    return found / from_array(window_sizes(size, count, x.dtype.np))
+
+
+def _adaptive_spread(g: Tensor, size: Shape) -> object:
+    """The windows that an element is in are a range as well."""
+    if not is_native(g.dtype):
+        return None
+    lead, count = g.ndim - len(size), g._type.shape[-len(size) :]
+    g = g / from_array(window_sizes(size, count, g.dtype.np))
+    spans = [_windows_of(n, adaptive_bounds(n, c)) for n, c in zip(size, count, strict=True)]
+    return _uneven_sums(g, dict(enumerate(spans, lead)))
+
+
+def _windows_of(extent: int, bounds: list[tuple[int, int]]) -> Bounds:
+    """The ranges of windows that have each element."""
+    found = []
+    for place in range(extent):
+        inside = [i for i, (begin, end) in enumerate(bounds) if begin <= place < end]
+        found.append((inside[0], inside[-1] + 1))
+    return tuple(found)
+
+
+RULES: dict[Op, Callable[..., Any]] = {
+    FOLD: _fold,
+    IM2COL: _im2col,
+    COL2IM: _col2im,
+    ADAPTIVE_MEAN: _adaptive_mean,
+    ADAPTIVE_SPREAD: _adaptive_spread,
+}

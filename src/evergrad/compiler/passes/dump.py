@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.compiler.codegen.epilogue import Epilogue
 from evergrad.core import dtypes
 from evergrad.core.rng.generator import Generator
 from evergrad.core.shapes import contiguous_strides
@@ -65,6 +66,8 @@ class _Writer:
             return f"[{' '.join(views)}]"
         if isinstance(value, dict):
             return ", ".join(f"{key}={self.value(item)}" for key, item in value.items())
+        if isinstance(value, Epilogue):
+            return repr(value)
         if isinstance(value, tuple) and hasattr(value, "_asdict"):
             return f"{type(value).__name__}({self.value(value._asdict())})"
         if isinstance(value, tuple | list):

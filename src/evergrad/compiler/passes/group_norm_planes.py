@@ -108,6 +108,7 @@ class _Planes:
         self.values = DefUse(graph)
         # Values in fine shape, by their view in the original shape.
         self.fine: dict[Var, Tensor] = {}
+        self.deviations: dict[tuple[Var, Var], tuple[Tensor, Tensor]] = {}
 
     def replace(self, trace: Trace, eqn: Equation, args: tuple[object, ...], env: object) -> Any:
         is_reduction = eqn.op.combine is not None
@@ -164,33 +165,43 @@ class _Planes:
         if len(dims) == len(split.fine):
             total = x.sum(dims, True)
         else:
-            squares = self.squares(eqn, split, env)
-            total = x.sum(split.planes, True) if squares is None else squares
+            deviations = self.deviations_of(eqn, split, env)
+            total = x.sum(split.planes, True) if deviations is None else deviations
             total = total.sum(others, True) if others else total
         return (total.reshape(eqn.outs[0].type.shape)._value,)
 
-    def squares(self, eqn: Equation, split: _Split, env: Any) -> Tensor | None:
-        """Sums over planes that add up to a group's sum of squared deviations: deviations from the
-        plane's mean, and of the planes' means from the group's."""
+    def deviations_of(self, eqn: Equation, split: _Split, env: Any) -> Tensor | None:
+        """Sums over planes that add up to a group's sum of deviations from its mean, or of their
+        squares: deviations from the plane's mean, and of the planes' means from the group's."""
         maker = self.values.producer
-        squared = maker.get(eqn.args[0])
-        if squared is None or squared.op is not MUL or squared.args[0] is not squared.args[1]:
-            return None
-        centered = maker.get(squared.args[0])
+        centered = squared = maker.get(eqn.args[0])
+        is_square = squared is not None and squared.op is MUL and squared.args[0] is squared.args[1]
+        if squared is not None and is_square:
+            centered = maker.get(squared.args[0])
         if centered is None or centered.op is not SUB:
             return None
         x, average = centered.args
         if not isinstance(x, Var) or not self.is_mean(average, x, eqn.attrs["dims"]):
             return None
-        fine = self.fine_of(env[x], split, split.grouped)
-        of_group = self.fine_of(env[average], split, split.grouped)
-        assert fine is not None and of_group is not None
         count = prod(split.image[2:])
-        of_plane = fine.sum(split.planes, True) / count
-        apart = fine - of_plane
-        between = of_plane - of_group
-        total: Tensor = (apart * apart).sum(split.planes, True) + between * between * count
+        apart, between = self.split_deviations(env[x], env[average], split, count)
+        if is_square:
+            apart, between = apart * apart, between * between
+        total: Tensor = apart.sum(split.planes, True) + between * count
         return total
+
+    def split_deviations(
+        self, x: Var, average: Var, split: _Split, count: int
+    ) -> tuple[Tensor, Tensor]:
+        """Deviations from the plane's mean, and of the planes' means from the group's; the same
+        values at every call."""
+        if (x, average) not in self.deviations:
+            fine = self.fine_of(x, split, split.grouped)
+            of_group = self.fine_of(average, split, split.grouped)
+            assert fine is not None and of_group is not None
+            of_plane = fine.sum(split.planes, True) / count
+            self.deviations[x, average] = fine - of_plane, of_plane - of_group
+        return self.deviations[x, average]
 
     def is_mean(self, average: object, x: Var, dims: tuple[int, ...]) -> bool:
         """Whether a value is the mean over these dimensions."""

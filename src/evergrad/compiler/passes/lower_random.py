@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from evergrad.core.rng.bit_generators import WIDE_PERMUTATION, normal_words
 from evergrad.core.rng.generator import WIDE_RANGE, representable_range
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.core.types import Args
 from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.constants import constant
 from evergrad.ops.rows.elementwise.basic import CAST, exp, log1p, where
@@ -69,7 +69,7 @@ def lower_random(graph: Graph) -> Graph:
     return rewrite(graph, lambda trace, eqn, args, env: _lowered(trace, eqn, args))
 
 
-def _lowered(trace: Trace, eqn: Equation, args: tuple[Any, ...]) -> Sequence[Any] | None:
+def _lowered(trace: Trace, eqn: Equation, args: Args) -> Sequence[Var] | None:
     if not eqn.outs[0].type.numel:
         return None
     if eqn.op is CHANCE:

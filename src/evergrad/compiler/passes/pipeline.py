@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from enum import Flag, auto
+from functools import partial
 from typing import NamedTuple
 
 from evergrad import config
@@ -26,6 +27,7 @@ from evergrad.compiler.passes.factor_activation_grads import (
 )
 from evergrad.compiler.passes.group_norm_planes import group_norm_planes
 from evergrad.compiler.passes.lower_random import lower_random
+from evergrad.compiler.passes.outline_updates import inline_updates, outline_updates
 from evergrad.compiler.passes.pool_gradient import fuse_pool_gradients, sum_pool_gradients
 from evergrad.compiler.passes.recompute import recompute_cheap
 from evergrad.compiler.passes.reuse_reductions import reuse_reductions
@@ -34,8 +36,10 @@ from evergrad.compiler.passes.simplify import simplify
 from evergrad.compiler.passes.split_complex import split_complex
 from evergrad.compiler.passes.split_k import split_k
 from evergrad.compiler.passes.strip_messages import strip_messages
+from evergrad.compiler.passes.transpose_products import transpose_products
 from evergrad.compiler.passes.unroll_steps import unroll_steps
 from evergrad.compiler.passes.verify import Verifier
+from evergrad.compiler.passes.widen_narrow import widen_narrow
 from evergrad.compiler.passes.widen_weights import widen_weights
 from evergrad.compiler.schedule.def_use import forget_def_use
 from evergrad.core.tensor import Tensor
@@ -76,8 +80,10 @@ PASSES = (
     Pass("recognise_attention", recognise_attention, Target.PROGRAM | Target.JOINT),
     Pass("unroll_steps", unroll_steps, Target.COMPILED),
     Pass("split_complex", split_complex, Target.COMPILED, True),
+    Pass("widen_narrow", widen_narrow),
     Pass("simplify", simplify),
     Pass("decompose_movement", decompose_movement),
+    Pass("transpose_products", transpose_products, Target.COMPILED),
     Pass("batch_accumulations", batch_accumulations),
     Pass("cat_layout", cat_layout),
     Pass("constant_fold", constant_fold),
@@ -97,37 +103,49 @@ PASSES = (
 Observer = Callable[[str, Graph], None]
 
 
-def optimize(graph: Graph, target: Target, observe: Observer | None = None) -> Graph:
+class Written(NamedTuple):
+    """Which outputs of a graph are final values: of so many ``storages``, after the ``results``."""
+
+    results: int
+    storages: int
+
+
+_NONE_WRITTEN = Written(0, 0)
+
+
+def optimize(
+    graph: Graph, target: Target, observe: Observer | None = None, written: Written = _NONE_WRITTEN
+) -> Graph:
     """Run the passes of a target, and verify small graphs: with ``config.VERIFY_EACH_PASS`` after
     each pass, otherwise after the last one; if that fails, passes run again to find the broken one.
+    Equations that only ``written`` outputs depend on are set aside meanwhile.
     """
     observers = [] if observe is None else [observe]
     if config.SHOW_PASSES:
         observers.append(_show)
     is_verified = len(graph.equations) <= config.VERIFY_EQUATIONS
     if is_verified and config.VERIFY_EACH_PASS:
-        return _run(graph, target, observers, Verifier(graph))[0]
-    optimized, drops_dependence = _run(graph, target, observers)
+        return _run(graph, target, written, observers, Verifier(graph))[0]
+    optimized, drops_dependence = _run(graph, target, written, observers)
     forget_def_use()
     if is_verified and optimized is not graph:
         try:
             Verifier(graph).check("pipeline", optimized, drops_dependence)
         except VerificationError:
-            _run(graph, target, [], Verifier(graph))
+            _run(graph, target, written, [], Verifier(graph))
             raise
     return optimized
 
 
 def _run(
-    graph: Graph, target: Target, observers: Sequence[Observer], verifier: Verifier | None = None
-) -> tuple[Graph, bool]:
+    graph: Graph, target: Target, written: Written, observers: Sequence[Observer],
+    verifier: Verifier | None = None,
+) -> tuple[Graph, bool]:  # fmt: skip
     """The graph after the passes of a target, and whether one of them may drop a dependence."""
     drops_dependence = False
     for watch in observers:
         watch("traced", graph)
-    for step in PASSES:
-        if not step.targets & target:
-            continue
+    for step in _steps(target, written):
         before, graph = graph, step.run(graph)
         if graph is not before:
             drops_dependence |= step.drops_dependence
@@ -136,6 +154,19 @@ def _run(
         for watch in observers:
             watch(step.name, graph)
     return graph, drops_dependence
+
+
+def _steps(target: Target, written: Written) -> list[Pass]:
+    """The passes of a target, with those that set updates aside first and last."""
+    steps = [step for step in PASSES if step.targets & target]
+    if not written.storages:
+        return steps
+    outline = Pass("outline_updates", lambda graph: outline_updates(graph, *written))
+    inline = Pass(
+        "inline_updates",
+        lambda graph: inline_updates(graph, partial(optimize, target=target), target),
+    )
+    return [outline, *steps, inline]
 
 
 def lift_captures(graph: Graph) -> tuple[Graph, list[Tensor]]:

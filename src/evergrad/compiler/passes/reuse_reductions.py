@@ -16,6 +16,7 @@ from evergrad.compiler.schedule.def_use import def_use_of
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.core.types import Args
 from evergrad.ops.rows.elementwise.basic import ADD, DIV, MUL, NEG, SUB
 from evergrad.ops.rows.movement.views import EXPAND, RESHAPE
 from evergrad.ops.rows.reduce.sums import SUM
@@ -63,7 +64,7 @@ class _Sums:
             if len(core) > 1 and sum(core == other for other, _ in wanted) > 1
         }  # fmt: skip
 
-    def replace(self, trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+    def replace(self, trace: Trace, eqn: Equation, args: Args, env: Any) -> Any:
         if id(eqn) not in self.worth:
             return None
         x, dims = eqn.args[0], eqn.attrs["dims"]
@@ -101,10 +102,13 @@ class _Sums:
         return self.added(eqn, dims, env, depth)
 
     def added(self, eqn: Equation, dims: Dims, env: Any, depth: int) -> Tensor | None:
-        """The sum of a value less its mean, or of an addition with such a value. Other terms may
-        cancel, and then their sums have lost the digits that remain."""
+        """The sum of a value less its mean, as a term of another sum, or of an addition with such a
+        value. Other terms may cancel, and then their sums have lost the digits that remain: so has
+        the sum of a value less its mean itself, which is what the mean's rounding has left."""
         shape = eqn.outs[0].type.shape
         if self.is_centered(eqn):
+            if not depth:
+                return None
             value, mean = eqn.args
             total = self.total(value, dims, env, depth + 1)
             if total is None or not self.is_constant(mean, shape, dims):
@@ -135,7 +139,7 @@ class _Sums:
                 return maker.op is SUM
         return False
 
-    def core(self, x: Var, dims: Dims) -> tuple[Core, list[Any]]:
+    def core(self, x: Var, dims: Dims) -> tuple[Core, list[object]]:
         """One or two values whose product is reduced, and the constant factors."""
         core, factors = self.without_factors(x, dims)
         eqn = self.maker.get(core)
@@ -148,8 +152,8 @@ class _Sums:
         values.sort(key=lambda value: self.met.setdefault(value, len(self.met)))
         return tuple(values), [*factors, *pair[0][1], *pair[1][1]]
 
-    def without_factors(self, x: Var, dims: Dims) -> tuple[Var, list[Any]]:
-        factors: list[Any] = []
+    def without_factors(self, x: Var, dims: Dims) -> tuple[Var, list[object]]:
+        factors: list[object] = []
         while len(factors) < _DEEPEST:
             eqn = self.maker.get(x)
             if eqn is None or eqn.op is not MUL:

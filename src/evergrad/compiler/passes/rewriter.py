@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.schedule.buffers import address_of
 from evergrad.core.op import Op, Specialization
 from evergrad.core.trace import Equation, Graph, Trace, Var
 from evergrad.core.tracing import tracing
+from evergrad.core.types import Args
 from evergrad.ops.surface.view_forms import UPDATE
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Array
 
 Environment = dict[Var, Any]
 Replace = Callable[[Trace, Equation, tuple[Any, ...], Environment], Sequence[Any] | None]
@@ -86,7 +90,7 @@ def with_layouts(graph: Graph) -> Graph:
     return Graph(graph.inputs, graph.captures, equations, outputs, writes)
 
 
-def same_layout(one: Any, other: Any) -> bool:
+def same_layout(one: Array, other: Array) -> bool:
     """Whether two layouts address the same elements."""
     if not one.size:
         return bool(one.shape == other.shape)
@@ -94,7 +98,7 @@ def same_layout(one: Any, other: Any) -> bool:
     return all(n == 1 or a == b for n, a, b in extents) and address_of(one) == address_of(other)
 
 
-def layout_of(eqn: Equation, args: tuple[Any, ...]) -> Any:
+def layout_of(eqn: Equation, args: Args) -> Any:
     """The layout of the result of a view or an update; ``None`` if contiguous."""
     if eqn.op.alias:
         return eqn.op.eval(args[0].layout, **eqn.attrs)

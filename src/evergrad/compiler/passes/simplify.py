@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from evergrad.compiler.passes.algebra import IDENTITIES, SumOfSlices, ones_of
@@ -11,6 +10,7 @@ from evergrad.compiler.passes.decompose_depth import RULES as DEPTH
 from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.core.types import Args
 from evergrad.ops.rows.elementwise.basic import MUL
 
 RULES = {**IDENTITIES, **DECOMPOSITIONS}
@@ -20,7 +20,7 @@ def simplify(graph: Graph) -> Graph:
     """The graph in the ops that later passes and kernels cover, without dead code."""
     slices, ones = SumOfSlices(), ones_of(graph)
 
-    def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+    def replace(trace: Trace, eqn: Equation, args: Args, env: dict[Var, Var]) -> Any:
         if eqn.op is MUL and not ones.isdisjoint(eqn.args):
             factor = args[eqn.args[0] in ones]
             same = isinstance(factor, Var) and factor.type.same(eqn.outs[0].type)
@@ -31,7 +31,7 @@ def simplify(graph: Graph) -> Graph:
     return rewrite(graph, replace)
 
 
-def _replaced(eqn: Equation, args: tuple[Any, ...]) -> Sequence[Any] | None:
+def _replaced(eqn: Equation, args: tuple[Var | float, ...]) -> tuple[Var] | None:
     if eqn.op not in RULES and eqn.op not in DEPTH:
         return None
     operands = [fresh(a, a.type) if isinstance(a, Var) else a for a in args]

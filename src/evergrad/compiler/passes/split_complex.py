@@ -15,6 +15,8 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.op import TABLE, Op
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.core.types import Args
+from evergrad.core.views import ViewChain
 from evergrad.ops.rows.creation.assemble import COMPLEX
 from evergrad.ops.rows.creation.constants import FULL, full
 from evergrad.ops.rows.elementwise.basic import (
@@ -31,15 +33,16 @@ from evergrad.ops.rows.elementwise.basic import (
 from evergrad.ops.rows.elementwise.logic import isnan
 from evergrad.ops.rows.elementwise.magnitude import ABS_COMPLEX, CONJ, SGN
 from evergrad.ops.rows.elementwise.trigonometry import cos, hypot, sin
-from evergrad.ops.rows.indexing.index import INDEX, INDEX_SUM
+from evergrad.ops.rows.indexing.index import INDEX, INDEX_ADD, INDEX_COPY, INDEX_SUM
 from evergrad.ops.rows.matmul import LINEAR, MATMUL
-from evergrad.ops.rows.movement.complex_parts import IMAG, REAL, VIEW_AS_COMPLEX
+from evergrad.ops.rows.movement.complex_parts import IMAG, REAL, VIEW_AS_COMPLEX, VIEW_AS_REAL
 from evergrad.ops.rows.movement.joining import CAT, cat
 from evergrad.ops.rows.movement.rearrange import FLIP, ROLL
 from evergrad.ops.rows.movement.slices import PAD_SLICE
 from evergrad.ops.rows.movement.strided import FOLD
 from evergrad.ops.rows.movement.views import RESHAPE, expand, reshape, transpose, unsqueeze
 from evergrad.ops.rows.reduce.sums import MEAN, SUM
+from evergrad.ops.surface.view_forms import UPDATE
 
 
 class _Pair(NamedTuple):
@@ -56,7 +59,7 @@ def split_complex(graph: Graph) -> Graph:
     return rewrite(graph, _Splitter().replace)
 
 
-def _is_complex(value: Any) -> bool:
+def _is_complex(value: Var) -> bool:
     return isinstance(value, Var) and value.type.dtype.is_complex
 
 
@@ -66,7 +69,7 @@ class _Splitter:
     def __init__(self) -> None:
         self.pairs: dict[Var, _Pair] = {}
 
-    def replace(self, trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+    def replace(self, trace: Trace, eqn: Equation, args: Args, env: Any) -> Any:
         values = (*args, *eqn.outs)
         if not any(_is_complex(v) for v in values) or len(eqn.outs) != 1:
             return None
@@ -104,7 +107,7 @@ class _Splitter:
         self.pairs[value] = whole
         return value
 
-    def moved(self, trace: Trace, eqn: Equation, args: tuple[Any, ...]) -> Any:
+    def moved(self, trace: Trace, eqn: Equation, args: Args) -> object:
         """A view of a complex value that is known in parts: the same view of each."""
         pair = self.pairs.get(args[0])
         if pair is None or not _is_complex(eqn.outs[0]):
@@ -118,7 +121,7 @@ class _Splitter:
         return outs
 
 
-def _whole(part: Any, shape: tuple[int, ...], kind: Any) -> Tensor:
+def _whole(part: object, shape: tuple[int, ...], kind: Any) -> Tensor:
     """A part of the type and shape of the result."""
     if not isinstance(part, Tensor):
         return full(shape, part, dtype=kind)
@@ -129,7 +132,7 @@ def _whole(part: Any, shape: tuple[int, ...], kind: Any) -> Tensor:
 # -- rules --------------------------------------------------------------------------------------
 
 
-def _pair(x: Any) -> _Pair:
+def _pair(x: object) -> _Pair:
     return x if isinstance(x, _Pair) else _Pair(x, 0.0)
 
 
@@ -138,7 +141,7 @@ def _each(row: Op) -> Callable[..., _Pair]:
     return lambda z, *rest, **attrs: _Pair(*(bind(row, part, *rest, **attrs) for part in z))
 
 
-def _sum_of(row: Op) -> Callable[..., Any]:
+def _sum_of(row: Op) -> Callable[..., object]:
     def rule(a: Any, b: Any) -> _Pair:
         parts = zip(_pair(a), _pair(b), strict=True)
         return _Pair(*(bind(row, p, q) if _has_tensor(p, q) else _number(row, p, q)
@@ -147,7 +150,7 @@ def _sum_of(row: Op) -> Callable[..., Any]:
     return rule
 
 
-def _has_tensor(*values: Any) -> bool:
+def _has_tensor(*values: object) -> bool:
     return any(isinstance(v, Tensor) for v in values)
 
 
@@ -193,7 +196,7 @@ def _sgn(z: _Pair) -> _Pair:
     return _Pair(*(where(size == 0, 0.0, part) for part in quotient))
 
 
-def _where(condition: Any, a: Any, b: Any) -> Any:
+def _where(condition: Any, a: Any, b: Any) -> object:
     if isinstance(condition, _Pair):
         return None
     a, b = _pair(a), _pair(b)
@@ -215,8 +218,8 @@ def _exp(z: _Pair) -> _Pair:
     return _Pair(size * cos(z.im), size * sin(z.im))
 
 
-def _equal(is_equal: bool) -> Callable[..., Any]:
-    def rule(a: Any, b: Any) -> Any:
+def _equal(is_equal: bool) -> Callable[..., object]:
+    def rule(a: object, b: object) -> object:
         (a, b), (c, d) = _pair(a), _pair(b)
         return (a == c) & (b == d) if is_equal else (a != c) | (b != d)
 
@@ -237,6 +240,41 @@ def _complex(re: Tensor, im: Tensor) -> _Pair:
 
 def _full(value: Any, size: tuple[int, ...], dtype: Any) -> _Pair:
     return _Pair(*(full(size, part, dtype=dtype.to_real()) for part in _pair(value)))
+
+
+def _update(base: Any, value: Any, chain: ViewChain) -> _Pair | None:
+    """The part that a view shows is replaced: in one, in both, or all of them."""
+    pairs = base, value
+    (first, _), *rest = chain.ops
+    if first is VIEW_AS_REAL and not rest:
+        return _Pair(*(value[..., n] for n in range(2)))
+    if first in (REAL, IMAG):
+        parts = list(_tensors(base))
+        at = int(first is IMAG)
+        parts[at] = bind(UPDATE, parts[at], value, chain=ViewChain(tuple(rest))) if rest else value
+        return _Pair(*parts)
+    if not all(isinstance(pair, _Pair) and _has_tensor(*pair) for pair in pairs):
+        return None
+    if any(op in (REAL, IMAG, VIEW_AS_REAL) for op, _ in chain.ops):
+        return None
+    base, value = map(_tensors, pairs)
+    return _Pair(*(bind(UPDATE, a, b, chain=chain) for a, b in zip(base, value, strict=True)))
+
+
+def _index_write(row: Op) -> Callable[..., _Pair]:
+    """A row that writes slices at indices, of both parts."""
+
+    def rule(x: _Pair, source: Any, *indices: Tensor, **attrs: object) -> _Pair:
+        parts = zip(_tensors(x), _pair(source), strict=True)
+        return _Pair(*(bind(row, part, new, *indices, **attrs) for part, new in parts))
+
+    return rule
+
+
+def _tensors(pair: _Pair) -> _Pair:
+    """A pair of which one part may be a number as two tensors."""
+    like = next(part for part in pair if isinstance(part, Tensor))
+    return _Pair(*(_whole(part, like._type.shape, like.dtype) for part in pair))
 
 
 def _part(index: int) -> Callable[[_Pair], Tensor | None]:
@@ -267,6 +305,9 @@ RULES: dict[Op, Callable[..., Any]] = {
     TABLE["ne"]: _equal(False),
     TABLE["isnan"]: _isnan,
     CAT: _cat,
+    UPDATE: _update,
+    INDEX_ADD: _index_write(INDEX_ADD),
+    INDEX_COPY: _index_write(INDEX_COPY),
     COMPLEX: _complex,
     FULL: _full,
     REAL: _part(0),

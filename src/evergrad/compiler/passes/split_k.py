@@ -17,6 +17,7 @@ from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.core.types import Args
 from evergrad.ops.rows.matmul import MATMUL
 from evergrad.ops.rows.movement.views import PERMUTE
 
@@ -36,7 +37,7 @@ def split_k(graph: Graph) -> Graph:
     if not deep:
         return graph
 
-    def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+    def replace(trace: Trace, eqn: Equation, args: Args, env: Any) -> Any:
         if id(eqn) not in deep:
             return None
         a, b = _halves(env[transposed[eqn.args[0]]]), _halves(args[1])

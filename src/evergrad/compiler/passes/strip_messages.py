@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.compiler.passes.rewriter import rewrite, specialize
 from evergrad.core.trace import Equation, Graph, Trace
 from evergrad.ops.rows.check import CHECK
+
+if TYPE_CHECKING:
+    from evergrad.core.trace import Var
 
 
 def strip_messages(graph: Graph) -> Graph:
@@ -15,7 +18,9 @@ def strip_messages(graph: Graph) -> Graph:
     if not any(eqn.op is CHECK for eqn in graph.equations):
         return graph
 
-    def replace(trace: Trace, eqn: Equation, args: tuple[object, ...], env: object) -> Any:
+    def replace(
+        trace: Trace, eqn: Equation, args: tuple[object, ...], env: object
+    ) -> tuple[Var, ...] | None:
         if eqn.op is not CHECK:
             return None
         condition = args[0]

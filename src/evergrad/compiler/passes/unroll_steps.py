@@ -13,6 +13,7 @@ from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.compiler.schedule.def_use import def_use_of
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.core.types import Args
 from evergrad.ops.rows.matmul import linear
 from evergrad.ops.rows.recurrent.layer import CELLS, ROWS, by_steps
 
@@ -28,7 +29,7 @@ def unroll_steps(graph: Graph) -> Graph:
     def is_used(var: Var) -> bool:
         return bool(values.uses.get(var)) or var in values.outputs
 
-    def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+    def replace(trace: Trace, eqn: Equation, args: Args, env: object) -> Any:
         cell = _CELLS.get(eqn.op)
         if cell is None:
             return None

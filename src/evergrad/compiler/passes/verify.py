@@ -9,6 +9,7 @@ random draw or an update of part of a tensor that it depended on; nor do the che
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -22,10 +23,12 @@ from evergrad.compiler.kernels.random_rows import (
 )
 from evergrad.compiler.passes.dump import dump
 from evergrad.compiler.passes.lower_random import WORD_DRAWS
+from evergrad.compiler.passes.outline_updates import UPDATES
 from evergrad.core.op import Specialization
 from evergrad.core.shapes import TensorType, broadcast_shapes
 from evergrad.core.source_location import describe
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.core.types import Args
 from evergrad.errors import ShapeError, VerificationError
 from evergrad.ops.rows.movement.views import PERMUTE, RESHAPE
 from evergrad.ops.rows.random.draws import CHANCE
@@ -106,10 +109,12 @@ class Verifier:
                 sent.append(_Draw((eqn.op.name, repr(eqn.attrs), eqn.location), eqn))
             if eqn.op.checks:
                 checked |= depends[eqn.args[0]]
-            for out in eqn.outs:
+            for number, out in enumerate(eqn.outs):
                 if out in depends:
                     raise self.fail(f"a value of type {out.type} is defined twice", eqn)
                 depends[out] = found
+                if eqn.op is UPDATES:
+                    depends[out] = _union(depends, eqn.args, eqn.attrs["tail"].reads[number])
         results = [o for o in graph.outputs if isinstance(o, Var)]
         for out in (*results, *(var for _, var in graph.writes)):
             if out not in depends:
@@ -207,7 +212,7 @@ class Verifier:
             fits = broadcast_shapes(value.type.shape, part.shape) == part.shape
         except ShapeError:
             fits = False
-        if not fits or value.type.dtype is not base.type.dtype:
+        if not fits or value.type.dtype is not part.dtype:
             raise self.fail(f"an update writes {value.type} to a part of type {part}", eqn)
 
     # -- from graph to graph --------------------------------------------------------------------
@@ -264,7 +269,15 @@ class Verifier:
         return self._bits.setdefault(key, 1 << len(self._bits))
 
 
-def _drawn(eqn: Equation) -> tuple[Any, ...]:
+def _union(depends: dict[Var, int], args: Args, places: Sequence[int]) -> int:
+    """What some of the arguments depend on."""
+    found = 0
+    for place in places:
+        found |= depends[args[place]]
+    return found
+
+
+def _drawn(eqn: Equation) -> tuple[int | str | tuple[str, str], ...]:
     """What a random equation takes from its generator. Masks are drawn in several forms that take
     the same random numbers, others as the words that these are made of."""
     if eqn.op in (RANDOM_WORDS, NORMAL_SINGLES):

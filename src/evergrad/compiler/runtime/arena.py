@@ -40,11 +40,11 @@ class Arena:
 
     __slots__ = ("address", "bytes", "nbytes", "owner")
 
-    def __init__(self, memory: Array, nbytes: int, owner: Any) -> None:
+    def __init__(self, memory: Array, nbytes: int, owner: SharedArena | None) -> None:
         shift = -address_of(memory) % _ALIGNMENT
         self.nbytes: int = nbytes
         self.address: int = address_of(memory) + shift
-        self.bytes: Any = memory[shift : shift + nbytes]
+        self.bytes: Array = memory[shift : shift + nbytes]
         # What counts it in the ledger: a tensor of its own, or the arena that it shares.
         self.owner: Tensor | SharedArena | None = owner
 
@@ -58,9 +58,10 @@ class Arena:
         return self.owner.scratch if isinstance(self.owner, SharedArena) else None
 
     def __del__(self) -> None:
-        owner = getattr(self, "owner", None)
-        if isinstance(owner, SharedArena):
-            owner.returned.append(self.nbytes)
+        # By its attribute: at the end of a process the names of this module are gone.
+        returned = getattr(getattr(self, "owner", None), "returned", None)
+        if returned is not None:
+            returned.append(self.nbytes)
 
 
 def arena_memory(nbytes: int) -> Array:
@@ -183,7 +184,7 @@ def _pages(nbytes: int) -> int:
     return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-def _reserved() -> Any:
+def _reserved() -> object:
     """A range of addresses without memory behind it; ``None`` where there are none."""
     if sys.platform != "linux":
         return None

@@ -80,7 +80,7 @@ class Program:
         self.unbind_arguments()
         # Arrays of the current run: arguments and results, by buffer and by output.
         self.current: dict[int, Any] = {}
-        self.results: list[Any] = []
+        self.results: Any = []
 
     @property
     def lowering(self) -> Lowering:
@@ -127,7 +127,7 @@ class Program:
         self.segments: list[Any] = []
         words = sum([i.argument_count for i in self.instructions if i.kernel is not None])
         blocks = isolated_zeros((words,), np.int64)
-        self.keep: list[Any] = [blocks]
+        self.keep: list[Array] = [blocks]
         tasks: list[tuple[int, int, int]] = []
         ends: list[int] = []
         scratch = 64
@@ -158,7 +158,7 @@ class Program:
             ends.append(len(tasks))
         close()
         # The segment that writes captured tensors, after everything that may fail.
-        self.final: Any | None = self.segments[-1] if self.segments else None
+        self.final: object | None = self.segments[-1] if self.segments else None
         self.threads = 2 if work > _WORTH_THREADS else 1
         self.bound = True
         self.bound_bytes = self.native_bytes()
@@ -204,12 +204,12 @@ class Program:
         }
         # The arrays of captured tensors whose addresses kernels have: a tensor that another thread
         # gives other memory, by resize_() or set_(), leaves the former to the current run.
-        self.captured_arrays: list[Any] = []
+        self.captured_arrays: list[object] = []
         self.computed: list[tuple[int, BufferView]] = []
         self.copied: list[tuple[int, BufferView]] = []
         # Small output buffers of the program, by number; and what is copied out of them, and out of
         # the arena, after a run.
-        self.small_buffers: dict[int, Any] = {}
+        self.small_buffers: dict[int, Array] = {}
         self.small_outputs: list[tuple[int, Any]] = []
         for number, view in enumerate(executable.outputs):
             if not isinstance(view, BufferView) or number in written:
@@ -233,7 +233,7 @@ class Program:
         views = [p for _, p in self.copied] + [p for p, _ in self.executable.copies]
         return any(p.buffer.kind in ("input", "output") for p in views)
 
-    def argument_block(self, instruction: Instruction, block: Any = None) -> Any:
+    def argument_block(self, instruction: Instruction, block: Array | None = None) -> Array:
         """The arguments of a kernel as words, in a given array or one of their own."""
         kernel = instruction.kernel
         assert kernel is not None
@@ -268,11 +268,16 @@ class Program:
         return address_of(buffer.owner.value)
 
     @property
+    def is_one_segment(self) -> bool:
+        """Whether at most one native run computes everything; copies, also of arguments, and states
+        of generators may precede and follow it."""
+        is_single = len(self.segments) < 2 and not self.has_calls
+        return is_single and all(o is None for o in self.constants)
+
+    @property
     def is_single_run(self) -> bool:
-        """Whether everything is computed by one native run."""
-        first, *others = self.segments or [None]
-        is_single = isinstance(first, Run) and not others
-        return is_single and not self.needs_arrays and all(o is None for o in self.constants)
+        """Whether everything is computed by one native run, and no argument is copied."""
+        return bool(self.segments) and self.is_one_segment and not self.needs_arrays
 
     @property
     def is_native(self) -> bool:
@@ -324,7 +329,7 @@ class Program:
                 numpy_errors.reset(token)
             self.release_arrays()
 
-    def prepare(self, arguments: Sequence[Any], numbers: Iterable[float] | None) -> None:
+    def prepare(self, arguments: Sequence[object], numbers: Iterable[float] | None) -> None:
         """Allocate outputs and patch addresses into the argument blocks."""
         if numbers is not None:
             self.set_numbers(numbers)
@@ -373,7 +378,7 @@ class Program:
         self.bind_address(number, array)
         self.bound_arrays[number] = weakref.ref(array)
 
-    def bind_address(self, number: int, array: Any) -> None:
+    def bind_address(self, number: int, array: object) -> None:
         """Patch the address of a buffer of this run into the argument blocks."""
         patches = self.patches.get(number)
         if patches is not None:
@@ -394,7 +399,7 @@ class Program:
         if self.needs_arrays:
             self.current = {}
 
-    def memory_for(self, number: int, view: BufferView) -> Any:
+    def memory_for(self, number: int, view: BufferView) -> Array:
         """An array for an output of this run."""
         return pool.empty(view.shape, view.dtype.np)
 
@@ -402,7 +407,7 @@ class Program:
         """The generators whose states a run saves, since a NumPy call may fail after using one."""
         return self.generators() if self.has_calls else []
 
-    def generators(self) -> list[Any]:
+    def generators(self) -> list[object]:
         """The generators that the program uses."""
         return [default_generator() if g is None else g for g in self.executable.generators]
 
@@ -420,7 +425,7 @@ class Program:
         """Whether this run has begun to write captured tensors."""
         return self.committed or (isinstance(self.final, Run) and self.final.has_succeeded())
 
-    def outputs(self) -> list[Any]:
+    def outputs(self) -> Any:
         """Complete the run: copy outputs, RNG states and writes; returns the outputs."""
         if not self.committed:
             for number, view in self.copied:
@@ -447,6 +452,8 @@ class Program:
         else:
             inside = buffer.kind in ("input", "output")
             base = self.current[buffer.number] if inside else buffer.owner.value
+            if _is_all_of(view, base):
+                return base
             start = address_of(base)
         return array_at(base, start + view.offset, view)
 
@@ -478,6 +485,14 @@ class Program:
         results = (result,) if eqn.op.outputs == 1 else result
         for view, value in zip(instruction.outs, results, strict=True):
             np.copyto(self.array(view), value)
+
+
+def _is_all_of(view: BufferView, array: Any) -> bool:
+    """Whether a view is just this array."""
+    return bool(
+        view.offset == 0 and array.shape == view.shape and array.strides == view.strides
+        and array.dtype == view.dtype.np
+    )  # fmt: skip
 
 
 def _no_array() -> None:

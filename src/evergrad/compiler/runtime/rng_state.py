@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class RngStates:
     """The states of generators in one buffer."""
 
-    def __init__(self, generators: Sequence[Any]) -> None:
+    def __init__(self, generators: Sequence[object]) -> None:
         self.memory: Array = isolated_zeros((len(generators), STATE_BUFFER_BYTES), np.uint8)
         self.states: list[tuple[Any, _State]] = [
             (generator, _State(memory))

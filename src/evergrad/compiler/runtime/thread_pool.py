@@ -19,7 +19,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from evergrad.compiler.native import jit
 from evergrad.compiler.runtime.thread_pool_code import BRIEF, FUTEX, LONG, SHORT, native
 from evergrad.core import fork
 from evergrad.core.settings import get_num_threads, on_num_threads
+from evergrad.extension import provides
 from evergrad.memory.cache_lines import isolated_copy, isolated_zeros
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class ThreadPool:
 
     def retire(self) -> None:
         """End the worker threads, now or after the current run. The lock is never released again,
-        so that whoever still references the pool runs serially."""
+        so that what still references the pool runs serially."""
         self.is_retired = True
         if self.lock.acquire(blocking=False):
             jit.function_of(native()["pool_end"], ctypes.c_void_p)(self.address)
@@ -138,6 +139,15 @@ def _reset_in_child() -> None:
 
 
 fork.register("thread pool", after_in_child=_reset_in_child)
+
+
+@provides("set_flushing")
+def set_flushing(is_on: bool) -> bool:
+    """Flush subnormal numbers to zero, or no longer, in programs and in the calling thread."""
+    if not jit.can_jit():
+        return False
+    jit.function_of(native()["pool_set_flushing"], ctypes.c_int32)(int(is_on))
+    return True
 
 
 def _serial_runner(run: int) -> Callable[[], int]:
@@ -230,6 +240,6 @@ class Run:
     def reserve_scratch(self, threads: int) -> None:
         """Allocate scratch memory for so many threads."""
         if threads > self.threads:
-            self.scratch: Any = self.scratch_memory(threads * self.scratch_bytes)
+            self.scratch: object = self.scratch_memory(threads * self.scratch_bytes)
             self.words[4] = self.scratch.ctypes.data
             self.threads = threads

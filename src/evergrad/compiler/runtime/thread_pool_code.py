@@ -50,6 +50,7 @@ FLUSH_DECLARATIONS
 ; of callers blocked on it, [2] number of callers running without it, [3] thread state of the latest
 ; caller, [4] number of runs that still skip the handoff.
 @callers = internal global [8 x i64] zeroinitializer, align 64
+@flushing = internal global i32 0, align 64
 
 ; Executes all waves of a run as one of its threads.
 define internal void @execute(ptr %run, i64 %thread) nounwind {
@@ -440,28 +441,61 @@ define void @pool_forget_callers() nounwind {
 """
 
 
-# Subnormal results are flushed to zero in a run: they are a hundred times slower on CPUs, and the
-# moments of optimizers decay into them. The previous mode is restored afterwards.
+# Threads of a run flush subnormal numbers to zero if ``set_flush_denormal`` was called: @flushing
+# has the bits of the control register for it (flush results, and read operands as zeros), or 0.
+# The previous mode is restored afterwards. ``pool_set_flushing`` sets the mode of the calling
+# thread as well, for what NumPy computes there.
 _X86_FLUSH = (
     "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)",
     "%mode = alloca i32\n  call void @llvm.x86.sse.stmxcsr(ptr %mode)\n"
-    "  %mode_before = load i32, ptr %mode\n  %flushing = or i32 %mode_before, 32768\n"
-    "  store i32 %flushing, ptr %mode\n  call void @llvm.x86.sse.ldmxcsr(ptr %mode)",
+    "  %mode_before = load i32, ptr %mode\n  %flushing = load i32, ptr @flushing\n"
+    "  %mode_of_run = or i32 %mode_before, %flushing\n"
+    "  store i32 %mode_of_run, ptr %mode\n  call void @llvm.x86.sse.ldmxcsr(ptr %mode)",
     "store i32 %mode_before, ptr %mode\n  call void @llvm.x86.sse.ldmxcsr(ptr %mode)",
 )
+_X86_SET = """
+define void @pool_set_flushing(i32 %on) nounwind {
+  %flushing = mul i32 %on, 32832
+  store i32 %flushing, ptr @flushing
+  %mode = alloca i32
+  call void @llvm.x86.sse.stmxcsr(ptr %mode)
+  %before = load i32, ptr %mode
+  %without = and i32 %before, -32833
+  %after = or i32 %without, %flushing
+  store i32 %after, ptr %mode
+  call void @llvm.x86.sse.ldmxcsr(ptr %mode)
+  ret void
+}
+"""
 _ARM_FLUSH = (
     "declare i64 @llvm.aarch64.get.fpcr()\ndeclare void @llvm.aarch64.set.fpcr(i64)",
     "%mode_before = call i64 @llvm.aarch64.get.fpcr()\n"
-    "  %flushing = or i64 %mode_before, 16777216\n"
-    "  call void @llvm.aarch64.set.fpcr(i64 %flushing)",
+    "  %flushing32 = load i32, ptr @flushing\n  %flushing = zext i32 %flushing32 to i64\n"
+    "  %mode_of_run = or i64 %mode_before, %flushing\n"
+    "  call void @llvm.aarch64.set.fpcr(i64 %mode_of_run)",
     "call void @llvm.aarch64.set.fpcr(i64 %mode_before)",
 )
+_ARM_SET = """
+define void @pool_set_flushing(i32 %on) nounwind {
+  %flushing = shl i32 %on, 24
+  store i32 %flushing, ptr @flushing
+  %before = call i64 @llvm.aarch64.get.fpcr()
+  %without = and i64 %before, -16777217
+  %wide = zext i32 %flushing to i64
+  %after = or i64 %without, %wide
+  call void @llvm.aarch64.set.fpcr(i64 %after)
+  ret void
+}
+"""
 
 
 @cache
 def native() -> dict[str, int]:
     """The addresses of the functions of the IR."""
-    names = ("pool_serial", "pool_forget_callers", "pool_worker", "pool_run", "pool_end")
+    names = (
+        "pool_serial", "pool_forget_callers", "pool_worker", "pool_run", "pool_end",
+        "pool_set_flushing",
+    )  # fmt: skip
     return jit.addresses_in(ir(), names)
 
 
@@ -481,7 +515,7 @@ def ir() -> str:
         "FROM_BACK": 1 << _BACK_BITS, "BELOW_BACK": (1 << _BACK_BITS) - 1, "BACK_BITS": _BACK_BITS,
         "PARKED_AND_ONE": _PARKED + 1, "PARKED": _PARKED, "OPEN": _OPEN,
     }  # fmt: skip
-    found = _IR
+    found = _IR + (_X86_SET if is_x86 else _ARM_SET)
     for word, meaning in words.items():
         found = found.replace(word, str(meaning))
     return found

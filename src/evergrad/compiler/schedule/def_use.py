@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from evergrad.compiler.codegen import elementwise
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.core.types import Args
 from evergrad.ops.rows.creation.constants import FULL
 
 # The graph that passes analysed last, with its chains: most passes leave a graph as it is.
@@ -40,7 +40,7 @@ class DefUse:
         self.producer: dict[Var, Equation] = {}
         self.position: dict[int, int] = {}
         self.uses: dict[Var, list[Equation]] = {}
-        self.literal: dict[Var, Any] = {}
+        self.literal: dict[Var, float] = {}
         self.views: dict[Var, Var] = {}  # the source of each
         self.added: list[Equation] = []
         for number, eqn in enumerate(graph.equations):
@@ -78,7 +78,7 @@ class DefUse:
             if isinstance(arg, Var):
                 self.uses[arg].remove(eqn)
 
-    def replace_arguments(self, eqn: Equation, args: tuple[Any, ...]) -> None:
+    def replace_arguments(self, eqn: Equation, args: Args) -> None:
         """Replace the arguments of an equation by others of equal value."""
         for before, after in zip(eqn.args, args, strict=True):
             if before is not after:

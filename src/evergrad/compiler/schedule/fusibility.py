@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.core.op import Specialization
@@ -9,6 +11,8 @@ from evergrad.core.row_facts import Combine, Indexing
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation
 
+# The least elements of slices that are looked up along a dimension that is not the first.
+_SHORT = 16
 # Equations further apart than this are in different parts of a program.
 MAX_FUSION_DISTANCE = 48
 
@@ -65,8 +69,12 @@ def _is_fusible_reduction(eqn: Equation) -> bool:
 
 
 def _is_slice_lookup(eqn: Equation) -> bool:
-    """Slices of a table along its first dimension, by one tensor of integers."""
-    return len(eqn.args) == 2 and eqn.attrs["start"] == 0 and eqn.args[1].type.dtype.name == "int64"
+    """Slices of a table along one dimension, by one tensor of integers. Short slices along a
+    dimension that is not the first are left to a kernel: loops would read few elements at once."""
+    if len(eqn.args) != 2 or eqn.args[1].type.dtype.name != "int64":
+        return False
+    start: int = eqn.attrs["start"]
+    return start == 0 or int(prod(eqn.args[0].type.shape[start + 1 :])) >= _SHORT
 
 
 def _is_element_lookup(eqn: Equation, shape: Shape) -> bool:

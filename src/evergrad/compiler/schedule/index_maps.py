@@ -199,11 +199,11 @@ def _map_slice_lookup(group: Group, eqn: Equation, inside: list[tuple[int, ...] 
     if inside[0] is not None or inside[1] is not None:
         return False  # the table and the indices are read from memory
     shape = eqn.outs[0].type.shape
-    rank = len(eqn.args[1].type.shape)
+    end = eqn.attrs["start"] + len(eqn.args[1].type.shape)
     axes = _aligned(group, shape, ())
     if axes is None or group.varying(axes) != group.dims:
         return False
-    inner = group.varying(axes[rank:])
+    inner = group.varying(axes[end:])
     if not inner or group.inner not in (None, inner):
         return False
     group.inner = inner

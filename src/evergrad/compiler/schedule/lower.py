@@ -8,11 +8,13 @@ chosen; without one, or if that declines, its NumPy evaluation is called.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.codegen.emit_loops import LoopEmitter
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.loop_ir import LoopProgram, loop_program
 from evergrad.compiler.codegen.reductions import combine_partials
 from evergrad.compiler.codegen.rng import STATE_BUFFER_BYTES
 from evergrad.compiler.schedule.buffers import (
@@ -26,7 +28,7 @@ from evergrad.compiler.schedule.commit import commit_after_failures, save_overwr
 from evergrad.compiler.schedule.concatenation import assign_parts, is_concatenation, lower_parts
 from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.compiler.schedule.fusion import fuse
-from evergrad.compiler.schedule.inplace_reuse import reuse_buffers
+from evergrad.compiler.schedule.group_kernels import group_kernel
 from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.compiler.schedule.lowering_registry import Lowerings
 from evergrad.compiler.schedule.nodes import Group, ScheduleNode, SingleNode
@@ -106,6 +108,14 @@ class Lowering:
             self.lower(node, on_kernel)
         save_overwritten(self)
         commit_after_failures(self)
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {id(node): place for place, node in enumerate(self.nodes)}
+
+    def place_of(self, node: ScheduleNode) -> int:
+        """When a node is lowered, among all nodes."""
+        return self._places[id(node)]
 
     def overwritten_inputs(self) -> list[tuple[Var, list[Var]]]:
         """The outputs that are final values of storages, with the inputs in these storages."""
@@ -263,11 +273,9 @@ class Lowering:
     def lower_group(self, group: Group) -> None:
         produced = {e.outs[0] for e in group.members}
         stored = {v for v in produced if self.is_stored(v, group)}
-        loops = LoopEmitter(group, self.values, lambda v: v.layout, self.strides, stored)
-        reuse_buffers(self, loops)
-        kernel = loops.kernel()
+        kernel = group_kernel(self, group, stored)
         product = self.pending_products.pop(id(group), None)
-        is_epilogue = product is not None and product.fuses(self, kernel)
+        is_epilogue = product is not None and product.fuses(self, group, kernel)
         instruction = Instruction("+".join(e.op.name for e in group.members[:6]))
         instruction.kernel = kernel
         instruction.work = prod(group.shape) * len(group.members)
@@ -348,3 +356,23 @@ def _is_looked_up(eqn: Equation, values: DefUse) -> bool:
         and e.args[0].type.shape[: len(indices)] == eqn.attrs["extents"][: len(indices)]
         for e in values.uses.get(indices[0], ())
     )
+
+
+def loop_programs(graph: Graph) -> list[LoopProgram]:
+    """The loops of a graph's fusion groups, as they are before products take some of them over."""
+    nodes, values = fuse(_with_own_equations(graph))
+    owners = {id(eqn): node for node in nodes for eqn in node.equations}
+    found = []
+    for group in nodes:
+        if not isinstance(group, Group):
+            continue
+        stored = {
+            eqn.outs[0]
+            for eqn in group.members
+            if values.escapes(eqn.outs[0])
+            or any(owners[id(user)] is not group for user in values.users(eqn.outs[0]))
+        }
+        stored |= group.outer_reductions
+        loops = LoopEmitter(group, values, lambda v: v.layout, strides_of, stored)
+        found.append(loop_program(loops))
+    return found

@@ -8,7 +8,6 @@ independently of the planner.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from evergrad.compiler.schedule.buffers import Buffer
 from evergrad.extension import ExtensionPoint
 
 ALIGNMENT = 64
-_plan_fragment: ExtensionPoint[[Any], str] = ExtensionPoint("plan_fragment")
+_plan_fragment: ExtensionPoint[[object], str] = ExtensionPoint("plan_fragment")
 
 
 class Plan:
@@ -55,6 +54,10 @@ class Plan:
 
     def _repr_html_(self) -> str:
         return _plan_fragment(self)
+
+    def __repr__(self) -> str:
+        count = len(self.buffers)
+        return f"<memory plan: {self.peak:,} bytes, {count} buffers, {self.waves} waves>"
 
     def __str__(self) -> str:
         lines = [

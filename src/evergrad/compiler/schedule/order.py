@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.compiler.schedule.nodes import Group, ScheduleNode
 from evergrad.core.trace import Var
@@ -23,9 +25,13 @@ class _ListScheduler:
         self.values = values
         self.missing: dict[int, int] = {}
         self.dependents: dict[int, list[int]] = {}
+        # Of the nodes that each one depends on the two last: (position, number).
+        self.last_needed: dict[int, list[tuple[int, int]]] = {}
         for node in nodes:
             needed = [n for n in self.nodes if n != node.number and node.dependencies >> n & 1]
             self.missing[node.number] = len(needed)
+            positions = [(self.nodes[n].position, n) for n in needed]
+            self.last_needed[node.number] = heapq.nlargest(2, positions)
             for n in needed:
                 self.dependents.setdefault(n, []).append(node.number)
         self.deadline = {n: self._deadline(n) for n in self.nodes}
@@ -57,12 +63,13 @@ class _ListScheduler:
         dependent has everything else."""
         node, dependents = self.nodes[number], self.dependents.get(number, ())
         if isinstance(node, Group) and not node.dims and dependents:
-            return min(max(self._positions_needed(n, number), default=0) for n in dependents)
+            return min(self._position_ready(n, number) for n in dependents)
         return min(self.nodes[n].position for n in (number, *dependents))
 
-    def _positions_needed(self, number: int, but: int) -> list[int]:
-        needed = self.nodes[number].dependencies
-        return [node.position for n, node in self.nodes.items() if n != but and needed >> n & 1]
+    def _position_ready(self, number: int, but: int) -> int:
+        """The position of the last node that one depends on, beside one of them."""
+        others = (position for position, n in self.last_needed[number] if n != but)
+        return next(others, 0)
 
     def _bytes_allocated(self, node: ScheduleNode) -> int:
         return sum(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evergrad.compiler.schedule.buffers import Buffer, full_view, strides_of
+from evergrad.compiler.schedule.buffers import Buffer, address_of, full_view, strides_of
 from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.compiler.schedule.nodes import Group, ScheduleNode
 from evergrad.compiler.schedule.row_writes import table_in_place
@@ -38,10 +38,19 @@ def assign_outputs(lowering: Lowering) -> None:
                 targets.assigned.add(var)
             else:
                 lowering.copies.append((var, storage))
-        elif is_free:
+        elif targets.is_unassigned(root := lowering.values.root(var)) and _is_whole(var, root):
             buffer = lowering.new_buffer(var.type.nbytes, "output", "result", number)
-            lowering.buffer_views[var] = full_view(buffer, var)
-            targets.assigned.add(var)
+            lowering.buffer_views[root] = full_view(buffer, root)
+            targets.assigned.add(root)
+
+
+def _is_whole(var: Var, root: Var) -> bool:
+    """Whether a value is all elements of another in order: itself, or a reshape of it."""
+    return var is root or (
+        var.type.nbytes == root.type.nbytes
+        and bool(var.layout.flags.c_contiguous)
+        and address_of(var.layout) == address_of(root.layout)
+    )
 
 
 def _overwriting(lowering: Lowering, storage: Storage) -> Buffer:

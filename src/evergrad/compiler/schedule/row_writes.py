@@ -8,9 +8,11 @@ overwritten cannot be restored if something fails afterwards.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from evergrad.compiler.codegen.row_writes import check_rows, write_rows
+from evergrad.compiler.codegen.ir_builder import Vector, is_native, vector_for
+from evergrad.compiler.codegen.row_writes import RowNumbers, check_rows, write_rows
+from evergrad.compiler.native.jit import vector_bits
 from evergrad.compiler.schedule.buffers import strides_of
 from evergrad.compiler.schedule.nodes import ScheduleNode, SingleNode
 from evergrad.core import dtypes
@@ -20,8 +22,7 @@ from evergrad.ops.rows.indexing.index import INDEX_ADD, INDEX_COPY
 if TYPE_CHECKING:
     from evergrad.compiler.schedule.def_use import DefUse
     from evergrad.compiler.schedule.lower import Lowering
-
-_SUMS = {dtypes.float32: "float", dtypes.float64: "double"}
+    from evergrad.core.storage import Storage
 
 
 def _is_contiguous(var: Var) -> bool:
@@ -35,13 +36,15 @@ def fits(eqn: Equation) -> bool:
     table, source, index = eqn.args
     if not all(isinstance(arg, Var) for arg in eqn.args) or index.type.dtype is not dtypes.int64:
         return False
-    known = table.type.dtype in _SUMS or (eqn.op is INDEX_COPY and not table.type.dtype.is_complex)
+    known = is_native(table.type.dtype) or (
+        eqn.op is INDEX_COPY and not table.type.dtype.is_complex
+    )
     width = prod(table.type.shape[1:])
     has_rows = source.type.numel == index.type.numel * width and source.type.numel > 0
     return known and has_rows and _is_contiguous(source) and _is_contiguous(index)
 
 
-def table_in_place(eqn: Equation, storage: Any, values: DefUse, held: list[Var]) -> bool:
+def table_in_place(eqn: Equation, storage: Storage, values: DefUse, held: list[Var]) -> bool:
     """Whether an equation may write its rows right to the memory that holds its table: it reads
     the table as a whole, nothing else from there, and nothing reads its result."""
     if not fits(eqn) or any(values.users(eqn.outs[0])):
@@ -81,9 +84,12 @@ def add_row_write(lowering: Lowering, eqn: Equation) -> bool:
     if not any(eqn is node.equations[0] for node in lowering.row_writes):
         check_numbers(lowering, eqn)
         lowering.copy(table, lowering.buffer_view(out))
-    size = table.type.dtype.itemsize
-    kind = _SUMS[table.type.dtype] if is_sum else f"i{8 * size}"
-    width = prod(table.type.shape[1:])
-    kernel = write_rows(kind, is_sum, index.type.numel, width, table.type.shape[0])
+    found = table.type.dtype
+    size, height = found.itemsize, table.type.shape[0]
+    vector = (
+        vector_for(found) if is_sum else Vector(f"i{8 * size}", vector_bits() // 8 // size, size)
+    )
+    numbers = RowNumbers(index.type.numel, prod(table.type.shape[1:]), height)
+    kernel = write_rows(vector, is_sum, numbers)
     lowering.add_kernel(eqn.op.name, kernel, [source, index], [out], source.type.numel)
     return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from evergrad.errors import VerificationError
 if TYPE_CHECKING:
     from evergrad.compiler.schedule.buffers import Buffer, BufferView
     from evergrad.compiler.schedule.instructions import Instruction
+    from evergrad.core.types import Array
 
 CACHE_LINE = 64
 # Effort for the exact test whether two strided ranges share bytes; beyond it they count as shared.
@@ -115,7 +116,7 @@ def _share_bytes(one: Instruction, other: Instruction, buffer: Buffer) -> bool:
     return False
 
 
-def _views(instruction: Instruction, buffer: Buffer) -> list[Any]:
+def _views(instruction: Instruction, buffer: Buffer) -> list[Array]:
     """The bytes of a buffer that an instruction accesses, as arrays that are never read."""
     views = [p for p in instruction.pointers if p is not None and p.buffer is buffer]
     return [np.asarray(_Bytes(view, buffer.nbytes)) for view in views]

@@ -17,6 +17,7 @@ import numpy as np
 
 from evergrad import config
 from evergrad.core import dtypes
+from evergrad.core.eager.copies import contiguous_copy
 from evergrad.core.eager.parallel_ufunc import (
     PARALLEL_MIN_ELEMENTS,
     parallel_for,
@@ -29,11 +30,14 @@ from evergrad.memory import pool
 
 if TYPE_CHECKING:
     from evergrad.core.op import ArgType, Attrs, Op
+    from evergrad.core.types import Array
 
-_elementwise_kernel: ExtensionPoint[..., Any] = ExtensionPoint("elementwise_kernel")
+_elementwise_kernel: ExtensionPoint[..., object] = ExtensionPoint("elementwise_kernel")
 
 # From so many elements on: for fewer the calls of NumPy are as fast.
-_LEAST_ELEMENTS = 128
+_LEAST_ELEMENTS = 4
+# The same where the loop is found by the addresses of any number of operands.
+_LEAST_OF_MANY = 16
 # Loops over fewer elements keep the GIL: releasing it would take as long.
 _BRIEF = 1 << 14
 
@@ -53,7 +57,7 @@ _kernels: dict[Any, Any] = {}
 
 
 def may_use_loop(
-    op: Op, types: tuple[ArgType, ...], operands: tuple[Any, ...], out_types: tuple[Any, ...]
+    op: Op, types: tuple[ArgType, ...], operands: tuple[Any, ...], out_types: tuple[TensorType, ...]
 ) -> bool:
     """Whether a row on these types may be evaluated by one native loop."""
     if op.emit.function is None or op.emit.numbered or op.eager_loop is False:
@@ -131,10 +135,10 @@ def _steps_of(shape: Shape, out: Shape, split: int) -> tuple[bool, int] | None:
 
 def loop_evaluator(
     op: Op, attrs: Attrs, operands: tuple[TensorType, ...], out: TensorType,
-    plain: Callable[..., Any],
-) -> Callable[..., Any]:  # fmt: skip
-    """An evaluator by one native loop from a number of elements on; ``plain`` for fewer, and for
-    arrays that are not contiguous."""
+    plain: Callable[..., object],
+) -> Callable[..., object]:  # fmt: skip
+    """An evaluator by one native loop from a number of elements on; ``plain`` for fewer. Arrays
+    that are not contiguous are copied, so that the bits do not depend on strides."""
     shapes = [t.shape for t in operands]
     broadcast = None
     if not all(shape == out.shape or not shape for shape in shapes):
@@ -150,34 +154,56 @@ def loop_evaluator(
         if is_number[0] is False and all(is_number[1:]):
             return _number_evaluator(loop, count, plain)
 
-    def run(*given: Any) -> Any:
+    def run(*given: object) -> Any:
         forced = config.EAGER_KERNEL_ELEMENTS
-        least = _LEAST_ELEMENTS if forced is None else forced
+        least = _LEAST_OF_MANY if forced is None else forced
         if count < least or not count or not config.EAGER_KERNELS:
             return plain(*given)
-        words = []
-        for operand, number in zip(given, is_number, strict=True):
-            if number:
-                words.append(float(operand))
-            elif operand.__class__ is np.ndarray and operand.flags.carray:
-                words.append(addressof(_from_buffer(operand)))
-            else:
-                return plain(*given)
-        return loop.run(given, words) if loop.is_ready() else plain(*given)
+        words = _words(given)
+        if words is None:
+            given = tuple(map(in_order, given))
+            words = _words(given)
+        if words is None or not loop.is_ready():
+            return plain(*given)
+        return loop.run(given, words)
 
     return run
 
 
-def _unary_evaluator(loop: _Loop, count: int, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _words(operands: Sequence[Any]) -> list[float] | None:
+    """Operands as a loop takes them: numbers, and addresses of arrays; ``None`` if one is
+    strided."""
+    words: list[Any] = []
+    for operand in operands:
+        if operand.__class__ is float:
+            words.append(operand)
+        elif operand.__class__ is not np.ndarray or not operand.shape:
+            words.append(float(operand))
+        elif operand.flags.carray:
+            words.append(addressof(_from_buffer(operand)))
+        else:
+            return None
+    return words
+
+
+def in_order(operand: Any) -> Array | float:
+    """An operand that a loop can read: itself, or a contiguous copy of a strided array."""
+    is_readable = operand.__class__ is not np.ndarray or not operand.shape or operand.flags.carray
+    return operand if is_readable else contiguous_copy(operand)
+
+
+def _unary_evaluator(
+    loop: _Loop, count: int, plain: Callable[..., object]
+) -> Callable[..., object]:
     """The same for one operand, without a list of operands."""
 
     def run(operand: Any) -> Any:
         forced = config.EAGER_KERNEL_ELEMENTS
         least = _LEAST_ELEMENTS if forced is None else forced
-        if count < least or not count or not config.EAGER_KERNELS or not operand.flags.carray:
+        if count < least or not count or not config.EAGER_KERNELS or not loop.is_ready():
             return plain(operand)
-        if not loop.is_ready():
-            return plain(operand)
+        if not operand.flags.carray:
+            operand = contiguous_copy(operand)
         if count >= PARALLEL_MIN_ELEMENTS:
             return loop.run((operand,), [addressof(_from_buffer(operand))])
         result = loop.allocate()
@@ -187,7 +213,9 @@ def _unary_evaluator(loop: _Loop, count: int, plain: Callable[..., Any]) -> Call
     return run
 
 
-def _binary_evaluator(loop: _Loop, count: int, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _binary_evaluator(
+    loop: _Loop, count: int, plain: Callable[..., object]
+) -> Callable[..., object]:
     """The same for two operands with dimensions."""
     extents = loop.extents
 
@@ -196,11 +224,11 @@ def _binary_evaluator(loop: _Loop, count: int, plain: Callable[..., Any]) -> Cal
         least = _LEAST_ELEMENTS if forced is None else forced
         if count < least or not count or not config.EAGER_KERNELS:
             return plain(a, b)
-        if not (a.flags.carray and b.flags.carray and (loop.made or loop.is_ready())):
-            return plain(a, b)
-        function = loop.function
+        function: Any = loop.function if loop.made or loop.is_ready() else False
         if function is False:
             return plain(a, b)
+        if not (a.flags.carray and b.flags.carray):
+            a, b = in_order(a), in_order(b)
         result = loop.allocate()
         function(
             addressof(_from_buffer(result)), addressof(_from_buffer(a)),
@@ -211,16 +239,18 @@ def _binary_evaluator(loop: _Loop, count: int, plain: Callable[..., Any]) -> Cal
     return run
 
 
-def _number_evaluator(loop: _Loop, count: int, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _number_evaluator(
+    loop: _Loop, count: int, plain: Callable[..., object]
+) -> Callable[..., object]:
     """The same for one operand with dimensions, and numbers behind it."""
 
     def run(operand: Any, *numbers: Any) -> Any:
         forced = config.EAGER_KERNEL_ELEMENTS
         least = _LEAST_ELEMENTS if forced is None else forced
-        if count < least or not count or not config.EAGER_KERNELS or not operand.flags.carray:
+        if count < least or not count or not config.EAGER_KERNELS or not loop.is_ready():
             return plain(operand, *numbers)
-        if not loop.is_ready():
-            return plain(operand, *numbers)
+        if not operand.flags.carray:
+            operand = contiguous_copy(operand)
         result = loop.allocate()
         loop.function(
             addressof(_from_buffer(result)), addressof(_from_buffer(operand)),
@@ -233,8 +263,8 @@ def _number_evaluator(loop: _Loop, count: int, plain: Callable[..., Any]) -> Cal
 
 def any_extent_loop(
     op: Op, attrs: Attrs, operands: tuple[TensorType, ...], out: TensorType,
-    plain: Callable[..., Any],
-) -> Callable[..., Any]:  # fmt: skip
+    plain: Callable[..., object],
+) -> Callable[..., object]:  # fmt: skip
     """The same for small operands of any one shape and numbers; ``plain`` for all others."""
     is_number = tuple([not t.shape for t in operands])
     numpy_type = out.dtype.np
@@ -244,12 +274,16 @@ def any_extent_loop(
         nonlocal found
         shape: Any = None
         words: list[Any] = []
+        copies: list[Any] = []
         for operand, number in zip(given, is_number, strict=True):
             if number:
                 words.append(float(operand))
                 continue
-            if operand.__class__ is not np.ndarray or not operand.flags.carray:
+            if operand.__class__ is not np.ndarray or not operand.size:
                 return plain(*given)
+            if not operand.flags.carray:
+                operand = contiguous_copy(operand)
+                copies.append(operand)  # alive until the loop has run
             if shape is None:
                 shape, count = operand.shape, operand.size
             elif operand.shape != shape:
@@ -257,10 +291,10 @@ def any_extent_loop(
             words.append(addressof(_from_buffer(operand)))
         forced = config.EAGER_KERNEL_ELEMENTS
         least = _LEAST_ELEMENTS if forced is None else forced
-        if count < least or not count or not config.EAGER_KERNELS:
+        if count < least or not config.EAGER_KERNELS:
             return plain(*given)
         if found is None:
-            found = _loop(op, attrs, operands, out, None)
+            found = native_loop(op, attrs, operands, out, None)
         if found is False:
             return plain(*given)
         result = np.empty(shape, numpy_type)
@@ -299,7 +333,7 @@ class _Loop:
 
     def is_ready(self) -> bool:
         if not self.made:
-            found = _loop(*self.key, self.broadcast)
+            found = native_loop(*self.key, self.broadcast)
             self.function = found and found[self.count >= _BRIEF]
             self.made = True
         return self.function is not False
@@ -330,7 +364,7 @@ class _Loop:
         parallel_for(chunk, range(0, rows, most))
 
 
-def _loop(
+def native_loop(
     op: Op, attrs: Attrs, operands: tuple[TensorType, ...], out: TensorType,
     broadcast: Broadcast | None,
 ) -> Any:  # fmt: skip
@@ -345,10 +379,10 @@ def _loop(
     return found
 
 
-def _in_parallel(loop: Any, operands: tuple[Any, ...], result: Any) -> None:
+def _in_parallel(loop: Any, operands: tuple[Any, ...], result: Array) -> None:
     """Chunks of a large call by several threads."""
 
-    def chunk(*given: Any, out: Any) -> None:
+    def chunk(*given: Array | float, out: Array) -> None:
         words = [o if isinstance(o, float) else _address(o) for o in given]
         loop(_address(out), *words, out.size)
 

@@ -18,6 +18,7 @@ import numpy as np
 from evergrad import config
 from evergrad.core import dtypes
 from evergrad.core.eager.fusion import is_large
+from evergrad.core.eager.update_loop import LOOP_BELOW, UpdateLoop
 from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.formula_cache import Formula
 from evergrad.core.inplace import assign
@@ -28,9 +29,9 @@ from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import tracing
+from evergrad.core.types import Array
 from evergrad.extension import ExtensionPoint
 
-Array = np.ndarray[Any, Any]
 # Updates the first of the arrays in place; the numbers may differ from call to call.
 Update = Callable[[Sequence[Any], Sequence[Any]], None]
 
@@ -68,8 +69,8 @@ class _Program:
         self.once: list[tuple[Any, list[int], int]] = []
         self.calls: list[tuple[Any, list[int], int, bool]] = []
         last_use = _last_uses(graph)
-        free: dict[Any, list[int]] = {}
-        self.scratch: dict[int, Any] = {}
+        free: dict[np.dtype[np.generic], list[int]] = {}
+        self.scratch: dict[int, object] = {}
         for number, eqn in enumerate(graph.equations):
             args = []
             for arg in eqn.args:
@@ -105,7 +106,7 @@ class _Program:
         self.values.append(None)
         return len(self.values) - 1
 
-    def run(self, arrays: Sequence[Array], numbers: Sequence[Any]) -> None:
+    def run(self, arrays: Sequence[Array], numbers: Sequence[object]) -> None:
         """Overwrite the first arrays, one for each output, chunk by chunk."""
         values = self._values_with(numbers)
         length = arrays[0].size
@@ -165,7 +166,11 @@ class FusedUpdate:
     """
 
     def __init__(
-        self, formula: Callable[..., Any], writes: int, differentiable: bool = False, **options: Any
+        self,
+        formula: Callable[..., Any],
+        writes: int,
+        differentiable: bool = False,
+        **options: object,
     ) -> None:
         self.formula = formula
         self.writes = writes
@@ -174,6 +179,7 @@ class FusedUpdate:
         self._formula = Formula(formula, options)
         self._programs: dict[Any, _Program | None] = {}
         self._kernels: dict[Any, Update | None] = {}
+        self._loops: dict[Any, Update | None] = {}
         # The implementation for tensors of a type.
         self._implementations: dict[Any, Update | None] = {}
 
@@ -191,7 +197,7 @@ class FusedUpdate:
             for target, value in zip(tensors, results, strict=False):
                 assign(target, value)
 
-    def _run_recorded(self, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> None:
+    def _run_recorded(self, tensors: Sequence[Tensor], numbers: Sequence[object]) -> None:
         with using(grad=True):
             # Copies: what the formula keeps for its derivative is overwritten below.
             pairs = [ops.view_as_real(t) if t.is_complex() else t for t in tensors]
@@ -200,14 +206,13 @@ class FusedUpdate:
             for target, value in zip(pairs, results, strict=False):
                 target.copy_(value)
 
-    def _run_on_arrays(self, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> bool:
+    def _run_on_arrays(self, tensors: Sequence[Tensor], numbers: Sequence[object]) -> bool:
         run = self._implementation(tensors[0]._type, len(tensors), len(numbers))
         if run is None or not _uniform(tensors):
             return False
-        arrays = [t._value.reshape(-1) for t in tensors]
         token = numpy_errors.set(QUIET)
         try:
-            run(arrays, numbers)
+            run([t._value for t in tensors], numbers)
         finally:
             numpy_errors.reset(token)
         location = user_location(2)
@@ -224,9 +229,25 @@ class FusedUpdate:
         except KeyError:
             if len(self._implementations) >= _MOST_IMPLEMENTATIONS:
                 self._implementations.clear()
-        run = self._kernel(type, tensors, numbers) or self._chunked(type, tensors, numbers)
+        run = self._loop(type, tensors, numbers)
+        if run is None:
+            found = self._kernel(type, tensors, numbers) or self._chunked(type, tensors, numbers)
+            run = found and _on_flat(found)
         self._implementations[key] = run
         return run
+
+    def _loop(self, type: TensorType, tensors: int, numbers: int) -> Update | None:
+        """The loop for small tensors of any length; ``None`` where there is none."""
+        if not config.EAGER_KERNELS or config.EAGER_KERNEL_ELEMENTS is not None:
+            return None
+        if not 0 < type.numel < LOOP_BELOW:
+            return None
+        key = type.dtype, tensors, numbers
+        if key not in self._loops:
+            graph = self._traced(tensor_type((_CHUNK,), type.dtype), tensors, numbers)
+            loop = None if graph is None else UpdateLoop(graph, tensors)
+            self._loops[key] = None if loop is None or loop.functions is None else loop.run
+        return self._loops[key]
 
     def _kernel(self, type: TensorType, tensors: int, numbers: int) -> Update | None:
         """A native kernel for large tensors of a type; ``None`` where there is none."""
@@ -269,6 +290,11 @@ class FusedUpdate:
         ):
             return None
         return graph
+
+
+def _on_flat(run: Update) -> Update:
+    """An update of arrays with one dimension for arrays with any."""
+    return lambda arrays, numbers: run([a.reshape(-1) for a in arrays], numbers)
 
 
 def _as_pairs(tensor: Tensor) -> Tensor:

@@ -13,23 +13,33 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evergrad import config
 from evergrad.core import dtypes
+from evergrad.core.row_facts import AtenName
 from evergrad.core.shapes import TensorType
-from evergrad.core.state import STATE
+from evergrad.core.state import STATE, using
 from evergrad.extension import ExtensionPoint
 
-_call_native: ExtensionPoint[..., Any] = ExtensionPoint("native_composite")
+if TYPE_CHECKING:
+    from evergrad.core.dtypes import dtype
+    from evergrad.core.types import Args, Attrs
+
+
+_call_native: ExtensionPoint[..., object] = ExtensionPoint("native_composite")
 
 Size = Callable[..., int]
+# Calls a composite as one node: the composite, the state, arguments, their types, attributes.
+NativeCall = Callable[..., Any]
 
 # Batches that change their size would be planned over and over: so many shapes of one kind get
 # kernels. A shape has one from its first call on or never, so that its results stay the same.
 _MANY_SHAPES = 6
+# The most shapes without kernels that a function keeps.
+_MOST_SHAPES = 1 << 10
 # The most kinds that are counted separately.
 _MOST_KINDS = 256
 # For how many combinations of types a function caches whether they use a kernel.
@@ -42,11 +52,36 @@ class Uses:
     __slots__ = ("kernels",)
 
     def __init__(self) -> None:
-        self.kernels = 0
+        self.kernels: int = 0
 
     def are_many(self, limit: int = _MANY_SHAPES) -> bool:
         """Whether further shapes get no kernels."""
         return self.kernels >= limit
+
+
+class AnyExtents:
+    """What a composite runs on shapes without kernels, by types and attributes; and how the
+    numbers of its graphs follow from extents, by structure. Owned by the compiler."""
+
+    __slots__ = ("shapes", "structures")
+
+    def __init__(self) -> None:
+        self.shapes: dict[Any, dict[int, Any]] = {}
+        self.structures: dict[Any, Any] = {}
+
+    def of_shape(self, key: object) -> dict[int, object]:
+        """An entry for another shape; at the limit the others are evicted."""
+        if len(self.shapes) >= _MOST_SHAPES:
+            self.clear()
+        return self.shapes.setdefault(key, {})
+
+    def clear(self) -> None:
+        """Forget all shapes; what they run is made again, with the same results."""
+        cleared, self.shapes = self.shapes, {}
+        for of_shape in cleared.values():
+            for specialization in of_shape.values():
+                if specialization:
+                    specialization.vjp_programs = {}  # breaks the reference cycle
 
 
 class EagerComposite:
@@ -56,34 +91,42 @@ class EagerComposite:
     kernel if ``size(*tensors)`` (by default the elements of the first) is at least ``least``
     (``None``: never). If ``keeps`` is set the forward kernel saves residuals for the vjp by so many
     first arguments, which otherwise recomputes everything from the arguments. ``uncast`` is set for
-    a function of which autocast changes nothing.
+    a function of which autocast changes nothing. If ``plans`` is false no shape has a kernel: all
+    share the calls of :mod:`evergrad.compiler.eager.any_extents`. ``aten`` is PyTorch's operator.
     """
+
+    random: bool = False
 
     def __init__(
         self, function: Callable[..., Any], least: int | None, size: Size | None, keeps: int,
-        uncast: bool = False,
+        uncast: bool = False, plans: bool = True, aten: AtenName = "",
     ) -> None:  # fmt: skip
         self.function = function
         self.least = least
         self.size = size
         self.keeps = keeps
         self.uncast = uncast
-        self.name = function.__name__.strip("_")
+        self.plans = plans
+        self.aten: AtenName = aten
+        self.name: str = function.__name__.strip("_")
         # By types and attributes; owned by the compiler.
         self.specializations: dict[Any, Any] = {}
+        self.any_extents = AnyExtents()
         # By kind: see :meth:`uses`.
         self.kinds: dict[Any, Uses] = {}
         # Whether calls of given types use a kernel.
         self.profitable: dict[Any, bool] = {}
         functools.update_wrapper(self, function)
 
-    def __call__(self, *args: Any, **attrs: Any) -> Any:
+    def __call__(self, *args: Any, **attrs: object) -> Any:
         state = STATE.get()
         if state.trace is not None or not config.EAGER_KERNELS:
             return self.function(*args, **attrs)
         for arg in args:
             if arg is not None and arg._value.__class__ is not np.ndarray:
                 return self.function(*args, **attrs)
+        if state.interceptor is not None:
+            return state.interceptor(self, args, lambda: self._uninterrupted(args, attrs))
         types = tuple([None if a is None else a._type for a in args])
         found = self.specializations.get((types, tuple(attrs.items())) if attrs else types)
         forced = config.EAGER_KERNEL_ELEMENTS
@@ -99,18 +142,25 @@ class EagerComposite:
             profitable = self.profitable[key] = self.is_profitable(args)
         if not profitable:
             return self.function(*args, **attrs)
+        if state.recorder is not None:
+            return state.recorder.note_composite(self, _call_native, args, types, attrs)
         return _call_native(self, state, args, types, attrs)
+
+    def _uninterrupted(self, args: tuple[object, ...], attrs: dict[str, object]) -> object:
+        """The call as one op: the interceptor is not called for the rows inside."""
+        with using(interceptor=None):
+            return self(*args, **attrs)
 
     @property
     def traced(self) -> Callable[..., Any]:
         """The function that is traced for its kernels."""
         return self.function
 
-    def keeps_precision(self, types: tuple[Any, ...], attrs: dict[str, Any]) -> bool:
+    def keeps_precision(self, types: tuple[object, ...], attrs: dict[str, object]) -> bool:
         """Whether it is known that autocast changes the precision of nothing in it."""
         return self.uncast
 
-    def is_profitable(self, args: tuple[Any, ...]) -> bool:
+    def is_profitable(self, args: Args) -> bool:
         """Whether arguments of these types are large enough for a kernel, and supported by it."""
         if self.least is None or not config.EAGER_KERNELS:
             return False
@@ -119,7 +169,7 @@ class EagerComposite:
             return False
         return all(a is None or a._type.dtype in _KERNEL_TYPES for a in args)
 
-    def uses(self, args: tuple[Any, ...], attrs: dict[str, Any]) -> Uses:
+    def uses(self, args: Args, attrs: Attrs) -> Uses:
         """The counts for arguments of one kind: parameters of these types, and other tensors that
         have as many dimensions and, beside the first, the same last extent."""
         kind = (
@@ -135,9 +185,11 @@ class EagerComposite:
         cleared, self.specializations, self.kinds = self.specializations, {}, {}
         for specialization in cleared.values():
             specialization.vjp_programs = {}  # breaks the reference cycle
+        self.any_extents.clear()
+        self.any_extents.structures.clear()
 
 
-def _kind(type: TensorType) -> tuple[Any, ...]:
+def _kind(type: TensorType) -> tuple[dtype | int | tuple[int, ...], ...]:
     return type.dtype, len(type.shape), type.shape[1:][-1:]
 
 
@@ -155,12 +207,13 @@ _COMPOSITES: list[EagerComposite] = []
 
 
 def eager_composite(
-    least: int, size: Size | None = None, keeps: int = 0, uncast: bool = False
-) -> Callable[[Callable[..., Any]], EagerComposite]:
+    least: int, size: Size | None = None, keeps: int = 0, uncast: bool = False, plans: bool = True,
+    aten: AtenName = "",
+) -> Callable[[Callable[..., object]], EagerComposite]:  # fmt: skip
     """Declare a function an :class:`EagerComposite` from a size on."""
 
-    def declare(function: Callable[..., Any]) -> EagerComposite:
-        made = EagerComposite(function, least, size, keeps, uncast)
+    def declare(function: Callable[..., object]) -> EagerComposite:
+        made = EagerComposite(function, least, size, keeps, uncast, plans, aten)
         register(made)
         return made
 
@@ -181,6 +234,17 @@ def clear_composite_kernels() -> None:
     """Clear the kernels of all composites; those in use are made again."""
     for function in _COMPOSITES:
         function.clear()
+    for clear in _USERS:
+        clear()
+
+
+_USERS: list[Callable[[], None]] = []
+
+
+def on_clear(clear: Callable[[], None]) -> Callable[[], None]:
+    """Register a function that forgets kernels of composites, and specializations."""
+    _USERS.append(clear)
+    return clear
 
 
 @contextmanager

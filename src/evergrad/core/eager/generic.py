@@ -24,9 +24,14 @@ from evergrad.core.shapes import TensorType
 
 if TYPE_CHECKING:
     from evergrad.core.op import Specialization
+    from evergrad.core.types import Array
 
 # Results of so many elements are allocated as for their shape.
-SMALL_ELEMENTS = 1 << 14
+SMALL_ELEMENTS = 1 << 16
+# Views allocate nothing.
+ANY_ELEMENTS = 1 << 62
+# Composites of larger values are evaluated row by row: in parallel, and into pooled memory.
+COMPOSITE_ELEMENTS = 1 << 18
 
 
 class Generic(NamedTuple):
@@ -44,15 +49,9 @@ def generic_evaluator(specialization: Specialization, knows_attrs: bool) -> Gene
         return None
     if not _is_exact(specialization):
         return None
-    run: Callable[..., Any] = op.eval
-    if not knows_attrs:
-        run = partial(_with_attributes, op.eval)
-    elif op.prepare is not None:
-        run = op.prepare(**specialization.attrs)
-    elif specialization.attrs:
-        run = partial(op.eval, **specialization.attrs)
+    run = _bound(specialization, knows_attrs)
     if op.alias:
-        return Generic(run, SMALL_ELEMENTS)
+        return Generic(run, ANY_ELEMENTS)
     if op.takes_out and not out.shape:
         return None
     if not op.takes_out:
@@ -74,6 +73,46 @@ def generic_evaluator(specialization: Specialization, knows_attrs: bool) -> Gene
     return Generic(run, below)
 
 
+def composite_evaluator(specialization: Specialization, knows_attrs: bool) -> Generic | None:
+    """The same for a row inside of a composite, whose calls are evaluated so for all its shapes:
+    they need not give the bits of the row by itself, which may have a kernel planned for its
+    shape. Rows over windows are much slower without that."""
+    op, operands, out = specialization.op, specialization.operands, specialization.out_types[0]
+    if not specialization.single or specialization.casts is not None or config.POISON:
+        return None
+    if not _is_exact(specialization) or (op.eager is not None and not op.shape_generic):
+        return None
+    run = _bound(specialization, knows_attrs)
+    if op.alias:
+        return Generic(run, ANY_ELEMENTS)
+    if not op.takes_out or not out.shape:
+        run = partial(_as_array, run, out.dtype.np)
+    if not all(isinstance(t, TensorType) for t in operands):
+        return Generic(run, COMPOSITE_ELEMENTS)
+    if may_use_loop(op, specialization.types, operands, specialization.out_types):
+        if all(t.shape == out.shape or not t.shape for t in operands) and prefers_loop(op):
+            run = any_extent_loop(op, specialization.attrs, operands, out, run)
+    elif (
+        op.eager_reduction is not None
+        and knows_attrs
+        and operands[0].dtype in (dtypes.float32, dtypes.float64)
+        and out.dtype is operands[0].dtype
+    ):
+        run = any_extent_reduction(op, specialization.attrs, operands[0], run)
+    return Generic(run, COMPOSITE_ELEMENTS)
+
+
+def _bound(specialization: Specialization, knows_attrs: bool) -> Callable[..., object]:
+    """The evaluation of a row with its attributes; these are its last argument if they are not
+    known."""
+    op = specialization.op
+    if not knows_attrs:
+        return partial(_with_attributes, op.eval)
+    if op.prepare is not None:
+        return op.prepare(**specialization.attrs)
+    return partial(op.eval, **specialization.attrs) if specialization.attrs else op.eval
+
+
 def _is_exact(specialization: Specialization) -> bool:
     """Whether the row is evaluated in the element types of its arguments, without conversions."""
     for type in (*specialization.operands, *specialization.out_types):
@@ -87,10 +126,13 @@ def _is_exact(specialization: Specialization) -> bool:
     )
 
 
-def _with_attributes(function: Callable[..., Any], *given: Any) -> Any:
+def _with_attributes(function: Callable[..., Any], *given: Any) -> Array:
     *arrays, attrs = given
-    return function(*arrays, **attrs)
+    result: Array = function(*arrays, **attrs)
+    return result
 
 
-def _as_array(function: Callable[..., Any], numpy_type: np.dtype[Any], *arrays: Any) -> Any:
+def _as_array(
+    function: Callable[..., Any], numpy_type: np.dtype[np.generic], *arrays: Any
+) -> Array:
     return np.asarray(function(*arrays), numpy_type)

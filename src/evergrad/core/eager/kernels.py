@@ -29,7 +29,7 @@ _FLOATS = (dtypes.float32, dtypes.float64)
 _NARROW = (dtypes.bfloat16, dtypes.float16)
 
 
-def may_use_kernel(op: Op, operands: Sequence[Any]) -> bool:
+def may_use_kernel(op: Op, operands: Sequence[TensorType | type]) -> bool:
     """Whether a row on these types may have a kernel."""
     if op.eager is None:
         return False
@@ -41,7 +41,7 @@ def may_use_kernel(op: Op, operands: Sequence[Any]) -> bool:
 # The kernels of rows; None where there is none for these types. Not stored in specializations: a
 # kernel references its equation, and so its specialization.
 _kernels: dict[Any, Callable[..., Any] | None] = {}
-_KERNEL_LIMIT = 256
+_KERNEL_LIMIT = 1024
 
 # Planning a kernel for another shape takes milliseconds: on arrays of fewer elements than these a
 # row gets a limited number of them.
@@ -53,8 +53,8 @@ _MANY_OF_A_ROW = 16
 
 
 def row_evaluator(
-    op: Op, attrs: Attrs, operands: tuple[TensorType, ...], plain: Callable[..., Any]
-) -> Callable[..., Any]:
+    op: Op, attrs: Attrs, operands: tuple[TensorType, ...], plain: Callable[..., object]
+) -> Callable[..., object]:
     """An evaluator that uses a kernel from the row's threshold on, else the plain one."""
     assert op.eager is not None
     least, size = op.eager.least, op.eager.size(*operands)
@@ -65,7 +65,7 @@ def row_evaluator(
     of_kind = _uses.setdefault(kind, Uses())
     of_row = _uses.setdefault(op.name, Uses())
 
-    def run(*arrays: Any) -> Any:
+    def run(*arrays: object) -> Any:
         forced = config.EAGER_KERNEL_ELEMENTS  # as is_large(), without a call
         if size < (least if forced is None else max(forced, 1)) or not config.EAGER_KERNELS:
             return plain(*arrays)
@@ -82,7 +82,7 @@ def row_evaluator(
     return run
 
 
-def _new_kernel(key: Any, op: Op, attrs: Attrs) -> Callable[..., Any] | None:
+def _new_kernel(key: Any, op: Op, attrs: Attrs) -> Callable[..., object] | None:
     native = _native_graph(_graph_of_row(op, attrs, key[-1]))
     kernel: Callable[..., Any] | None = None
     if native.is_native():
@@ -105,13 +105,15 @@ class FusedVjp:
     __slots__ = ("graph", "least", "native", "nbytes", "size", "slots", "top")
 
     def __init__(self, graph: Graph, slots: Sequence[int | None], top: int) -> None:
-        self.graph = graph
-        self.slots = [slot for slot in slots if slot is not None]
-        self.top = top
-        self.size = max(var.type.numel for var in graph.inputs)
+        self.graph: Graph = graph
+        self.slots: list[int] = [slot for slot in slots if slot is not None]
+        self.top: int = top
+        self.size: int = max(var.type.numel for var in graph.inputs)
         # NumPy takes long to choose between elements, and to find where the largest are.
-        self.least = min(eqn.op.eager_derivative or LEAST_DERIVATIVE for eqn in graph.equations)
-        self.nbytes = sum(out.type.nbytes for out in graph.outputs if out is not None)
+        self.least: int = min(
+            eqn.op.eager_derivative or LEAST_DERIVATIVE for eqn in graph.equations
+        )
+        self.nbytes: int = sum(out.type.nbytes for out in graph.outputs if out is not None)
         # Compiled by the first large call; false where kernels do not support all of it.
         self.native: Any = None
 
@@ -122,12 +124,12 @@ class FusedVjp:
             self.native = self.compiled()
         return self.native is not False
 
-    def compiled(self) -> Any:
+    def compiled(self) -> object:
         outputs = [out for out in self.graph.outputs if out is not None]
         native = _native_graph(Graph(self.graph.inputs, (), self.graph.equations, outputs))
         return native.is_native() and native
 
-    def run(self, values: list[Any]) -> None:
+    def run(self, values: list[object]) -> None:
         """Run, with the results in the slots of the vjp program."""
         found = self.native.run(values)
         if self.nbytes >= LEDGER_MIN_BYTES:

@@ -18,8 +18,8 @@ import numpy as np
 
 from evergrad.core import fork, settings
 from evergrad.core.errstate import QUIET, numpy_errors
+from evergrad.core.types import Array
 
-Array = np.ndarray[Any, Any]
 Chunk = tuple[Any, ...]
 
 # Elements of a chunk, and of the smallest call that runs in parallel.
@@ -128,7 +128,7 @@ def _end_surplus(threads: int) -> None:
 settings.on_num_threads(_end_surplus)
 
 
-def parallel_ufunc(ufunc: Callable[..., Any]) -> Callable[..., Array]:
+def parallel_ufunc(ufunc: Callable[..., object]) -> Callable[..., Array]:
     """A ufunc that runs large calls in parallel."""
 
     def run(*operands: Any, out: Array) -> Array:
@@ -153,7 +153,7 @@ def add_arrays(a: Array, b: Array, out: Array) -> None:
         _parallel_add(a, b, out=out)
 
 
-def parallel_for(function: Callable[[Any], None], items: Sequence[Any]) -> None:
+def parallel_for(function: Callable[[Any], None], items: Sequence[object]) -> None:
     """Call a function for every item, in parallel; items write to memory of their own."""
     workers = min(settings.get_num_threads(), len(items)) - 1
     if workers < 1:
@@ -163,11 +163,11 @@ def parallel_for(function: Callable[[Any], None], items: Sequence[Any]) -> None:
         _run_chunks(lambda item, out: function(item), iter([(i, None) for i in items]), workers)
 
 
-def _run_parallel(ufunc: Callable[..., Any], arrays: Sequence[Any], workers: int) -> None:
+def _run_parallel(ufunc: Callable[..., object], arrays: Sequence[object], workers: int) -> None:
     _run_chunks(ufunc, _chunks(arrays), workers)
 
 
-def _run_chunks(ufunc: Callable[..., Any], chunks: Iterator[Chunk], workers: int) -> None:
+def _run_chunks(ufunc: Callable[..., object], chunks: Iterator[Chunk], workers: int) -> None:
     if _workers < workers:
         _start_workers(workers)
     job = _Job(ufunc, chunks, workers)
@@ -197,5 +197,5 @@ def _chunks(values: Sequence[Any]) -> Iterator[Chunk]:
     return iter([tuple([v[p] if _is_array(v) else v for v in flat]) for p in chunks])
 
 
-def _is_array(value: Any) -> bool:
+def _is_array(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.ndim > 0

@@ -21,11 +21,13 @@ from evergrad.memory import pool
 
 if TYPE_CHECKING:
     from evergrad.core.op import Attrs, Op
+    from evergrad.core.trace import Var
+    from evergrad.core.types import Array
 
-_reduction_kernel: ExtensionPoint[..., Any] = ExtensionPoint("reduction_kernel")
+_reduction_kernel: ExtensionPoint[..., object] = ExtensionPoint("reduction_kernel")
 
 # From so many elements on: for fewer the calls of NumPy are as fast.
-_LEAST_ELEMENTS = 128
+_LEAST_ELEMENTS = 4
 # Loops over fewer elements keep the GIL: releasing it would take as long.
 _BRIEF = 1 << 14
 # Columns of fewer neighbours would leave most lanes of a vector empty.
@@ -40,12 +42,12 @@ def may_reduce(op: Op, attrs: Attrs, operands: tuple[Any, ...], out: TensorType)
     """Whether a row on these types may be evaluated by one native loop."""
     if op.eager_reduction is None or len(operands) != 1 or operands[0].dtype not in _FLOATS:
         return False
-    outer, count, inner = _extents(operands[0].shape, attrs["dims"])
+    outer, count, inner = reduced_extents(operands[0].shape, attrs["dims"])
     at_all = outer * count * inner > 0 and out.dtype is operands[0].dtype
     return at_all and (inner == 1 or inner >= _LEAST_COLUMNS)
 
 
-def _extents(shape: Shape, dims: Shape) -> tuple[int, int, int]:
+def reduced_extents(shape: Shape, dims: Shape) -> tuple[int, int, int]:
     """The extents before, of and after the reduced dimensions; zeros if these are no neighbours."""
     if not dims or sorted(dims) != list(range(min(dims), max(dims) + 1)):
         return 0, 0, 0
@@ -54,25 +56,30 @@ def _extents(shape: Shape, dims: Shape) -> tuple[int, int, int]:
 
 
 def reduction_evaluator(
-    op: Op, attrs: Attrs, operand: TensorType, out: TensorType, plain: Callable[..., Any]
-) -> Callable[..., Any]:
+    op: Op, attrs: Attrs, operand: TensorType, out: TensorType, plain: Callable[..., object]
+) -> Callable[..., object]:
     """An evaluator by one native loop from a number of elements on; ``plain`` for fewer, and for
-    arrays that are not contiguous."""
-    outer, count, inner = _extents(operand.shape, attrs["dims"])
+    larger arrays that are not contiguous. Smaller ones are copied: the bits of their sums do not
+    depend on strides, which a derivative has other ones of than the same ops one by one."""
+    outer, count, inner = reduced_extents(operand.shape, attrs["dims"])
     total = operand.numel
     allocate = pool.allocator(out.shape, out.dtype.np)
     key = op.eager_reduction, operand.dtype, inner == 1
     from_buffer: Callable[[Any], Any] = c_char.from_buffer
     loop: Any = None
 
-    def run(array: Any) -> Any:
+    def run(array: Array | Var) -> Any:
         nonlocal loop
         forced = config.EAGER_KERNEL_ELEMENTS
         least = _LEAST_ELEMENTS if forced is None else forced
         if total < least or not config.EAGER_KERNELS:
             return plain(array)
-        if array.__class__ is not np.ndarray or not array.flags.carray:
+        if array.__class__ is not np.ndarray:
             return plain(array)
+        if not array.flags.carray:
+            if total >= _BRIEF:
+                return plain(array)
+            array = array.copy()
         if loop is None:
             found = _loop(key)
             loop = found and found[total >= _BRIEF]
@@ -86,25 +93,27 @@ def reduction_evaluator(
 
 
 def any_extent_reduction(
-    op: Op, attrs: Attrs, operand: TensorType, plain: Callable[..., Any]
-) -> Callable[..., Any]:
+    op: Op, attrs: Attrs, operand: TensorType, plain: Callable[..., object]
+) -> Callable[..., object]:
     """The same for small arrays of any shape."""
     dims, keepdim = attrs["dims"], attrs["keepdim"]
     numpy_type = operand.dtype.np
     from_buffer: Callable[[Any], Any] = c_char.from_buffer
 
-    def run(array: Any) -> Any:
+    def run(array: Array) -> Any:
         forced = config.EAGER_KERNEL_ELEMENTS
         total = array.size
         if total < (_LEAST_ELEMENTS if forced is None else forced) or not config.EAGER_KERNELS:
             return np.asarray(plain(array))
         shape = array.shape
-        outer, count, inner = _extents(shape, dims)
+        outer, count, inner = reduced_extents(shape, dims)
         if not (inner == 1 or inner >= _LEAST_COLUMNS) or not outer * count:
             return np.asarray(plain(array))
         found = _loop((op.eager_reduction, operand.dtype, inner == 1))
-        if found is False or not array.flags.carray:
+        if found is False or (total >= _BRIEF and not array.flags.carray):
             return np.asarray(plain(array))
+        if not array.flags.carray:
+            array = array.copy()
         result = np.empty(reduced_shape(shape, dims, keepdim), numpy_type)
         function = found[total >= _BRIEF]
         function(addressof(from_buffer(result)), addressof(from_buffer(array)), outer, count, inner)

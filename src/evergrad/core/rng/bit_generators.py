@@ -15,9 +15,22 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from evergrad import config
 from evergrad.core.exact import CHUNK, Array, box_muller, libm
+from evergrad.extension import ExtensionPoint
 
 WIDE_PERMUTATION = 0xFFFFFFFF // 20  # from this length on, a permutation takes 64-bit words
+
+_normal_blocks: ExtensionPoint[..., Any] = ExtensionPoint("normal_blocks")
+_permuted: ExtensionPoint[..., Any] = ExtensionPoint("permuted")
+# From so many numbers on kernels compute them, with the same bits.
+_LEAST_NATIVE = 16
+# Of so few numbers Python's are quicker than arrays, and of so few words raw ones.
+_FEW = 32
+_FEW_WORDS = 1 << 12
+_LOW53 = (1 << 53) - 1
+_HIGH, _LOW24 = np.uint64(32), np.uint32((1 << 24) - 1)
+_STEP24 = np.float32(2.0**-24)
 
 
 def unit64(words: Array) -> Array:
@@ -28,13 +41,13 @@ def unit64(words: Array) -> Array:
     return uniforms
 
 
-def unit(words: Array, dtype: np.dtype[Any]) -> Array:
+def unit(words: Array, dtype: np.dtype[np.generic]) -> Array:
     """Uniforms in [0, 1): 53 bits of words64 for float64, 24 bits of words32 else."""
     if dtype == np.float64:
         return unit64(words)
-    words &= np.uint32((1 << 24) - 1)
+    words &= _LOW24
     uniforms = words.astype(np.float32)
-    uniforms *= np.float32(2.0**-24)
+    uniforms *= _STEP24
     return uniforms
 
 
@@ -99,17 +112,39 @@ class MersenneTwister:
         address = self.state._bit_generator.ctypes.state_address
         return np.ctypeslib.as_array((ctypes.c_uint32 * 625).from_address(address))
 
+    def _raw(self, n: int) -> Array:
+        """Words of 32 bits in 64, of which few take half the time."""
+        words: Array = self.state._bit_generator.random_raw(n)
+        return words
+
     def words32(self, n: int) -> Array:
+        if n < _FEW_WORDS:
+            return self._raw(n).astype(np.uint32)
         return self.state.randint(0, 1 << 32, size=n, dtype=np.uint32)
+
+    def few_units64(self, n: int) -> list[float]:
+        """``unit64`` of the next words, as numbers."""
+        words = self._raw(2 * n).tolist()
+        return [
+            (((high << 32) | low) & _LOW53) * 2.0**-53
+            for high, low in zip(words[::2], words[1::2], strict=True)
+        ]
 
     def words64(self, n: int) -> Array:
         """Two words each, the first in the high half."""
+        if n < _FEW_WORDS:
+            words = self._raw(2 * n)
+            high = words[::2] << _HIGH
+            high |= words[1::2]
+            return high
         return self.state.randint(0, 1 << 64, size=n, dtype=np.uint64)
 
     def double_normals(self, n: int) -> Array:
         """Normals sampled one by one in float64, the spare sine first."""
         fresh = n if self.spare is None else n - 1
         pairs = (fresh + 1) // 2
+        if n < _FEW:
+            return self._few_normals(n, pairs)
         uniforms = unit64(self.words64(2 * pairs)).reshape(pairs, 2)
         length = np.sqrt(-2.0 * libm(math.log1p, -uniforms[:, 1]))
         theta = 2.0 * math.pi * uniforms[:, 0]
@@ -123,7 +158,18 @@ class MersenneTwister:
         self.spare = float(samples[n]) if len(samples) > n else None
         return samples[:n]
 
-    def normals(self, n: int, dtype: np.dtype[Any], singly: bool = False) -> Array:
+    def _few_normals(self, n: int, pairs: int) -> Array:
+        uniforms = self.few_units64(2 * pairs)
+        samples = [] if self.spare is None else [self.spare]
+        for first, second in zip(uniforms[::2], uniforms[1::2], strict=True):
+            length = math.sqrt(-2.0 * math.log1p(-second))
+            theta = 2.0 * math.pi * first
+            samples.append(length * math.cos(theta))
+            samples.append(length * math.sin(theta))
+        self.spare = samples.pop() if len(samples) > n else None
+        return np.array(samples, np.float64)
+
+    def normals(self, n: int, dtype: np.dtype[np.generic], singly: bool = False) -> Array:
         """Standard normals; float32 for every dtype but float64, and float64 for few of any.
 
         ``singly`` samples any number of them as fewer than 16 are.
@@ -131,13 +177,20 @@ class MersenneTwister:
         if n < 16 or singly:
             return self.double_normals(n)
         count = normal_words(n, dtype.itemsize)
-        words = self.words64(count) if dtype == np.float64 else self.words32(count)
-        return normals_of(unit(words, dtype), n)
+        if dtype == np.float64:
+            return normals_of(unit64(self.words64(count)), n)
+        words = self.words32(count)
+        found = _normal_blocks(words, n) if n >= _LEAST_NATIVE and config.EAGER_KERNELS else None
+        return normals_of(unit(words, dtype), n) if found is None else found
 
     def permutation(self, n: int) -> list[int] | Array:
         if n < 2:
             return list(range(n))
-        return permutation_of(self.words32(n - 1) if n < WIDE_PERMUTATION else self.words64(n - 1))
+        if n >= WIDE_PERMUTATION:
+            return permutation_of(self.words64(n - 1))
+        words = self.words32(n - 1)
+        found = _permuted(words) if n >= _LEAST_NATIVE and config.EAGER_KERNELS else None
+        return permutation_of(words) if found is None else found
 
     def sample(self, n: int, one: Callable[[int, Scalars], float]) -> list[float]:
         scalars = _MersenneTwisterScalars(self)
@@ -253,7 +306,7 @@ class Philox:
     def double_normals(self, n: int) -> Array:
         return self.normals(n, np.dtype(np.float64))
 
-    def normals(self, n: int, dtype: np.dtype[Any], singly: bool = False) -> Array:
+    def normals(self, n: int, dtype: np.dtype[np.generic], singly: bool = False) -> Array:
         """Elements 2j and 2j + 1 are the cosine and the sine of one Box-Muller pair."""
         even = n + n % 2
         words = self.words64(even) if dtype == np.float64 else self.words32(even)

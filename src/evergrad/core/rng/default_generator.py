@@ -1,7 +1,7 @@
 """The default generator: one for each thread, all from one seed.
 
-A context (a thread, or an asyncio task together with the one that started it) gets its default
-generator at its first use, so threads sample without a lock and with independent streams.
+A thread gets its default generator at its first use, whatever context it runs in, so threads sample
+without a lock and with independent streams. All asyncio tasks of a thread share its generator.
 ``manual_seed`` restarts the stream of the calling thread and sets the seed of threads that have not
 sampled yet. The seed of a process that sets none is from the operating system.
 """
@@ -9,9 +9,9 @@ sampled yet. The seed of a process that sets none is from the operating system.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, Self
 
 import numpy as np
@@ -19,35 +19,60 @@ import numpy as np
 from evergrad.core.device import CPU
 from evergrad.core.functionalize import materialize_trace
 from evergrad.core.rng import generator as base
+from evergrad.core.rng.recorded_state import (
+    record_restored,
+    record_seed,
+    recorded_seed,
+    recorded_state,
+)
+from evergrad.core.rng.seeded_stream import DEFAULT_SEED, check_seed
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.thread_variable import ThreadVariable
+from evergrad.extension import provides
 
 
 class Generator(base.Generator):
     """A stream of random numbers whose state is a uint8 tensor.
 
-    While a call is recorded its draws are equations. Whatever else is done to a generator is
-    Python's, at every call: the draws so far are computed first. The engine itself uses the methods
-    of the base class.
+    While a call is recorded its draws are equations, and so are seeding, saving and restoring
+    (:mod:`.recorded_state`). Whatever else is done to a generator is Python's, at every call: the
+    draws so far are computed first. The engine itself uses the methods of the base class.
     """
 
     def __init__(self, device: object = "cpu", *, algorithm: str = "mt19937") -> None:
-        materialize_trace("a Generator was made")
         super().__init__(device, algorithm=algorithm)
         self.device = CPU  # type: ignore[assignment]
+        # A program restarts the generator that its function has made, at every call.
+        if not record_seed(self, DEFAULT_SEED, is_new=True):
+            materialize_trace("a Generator was made")
 
     def manual_seed(self, seed: int) -> Self:
         """Restart the stream of ``seed``. Negative seeds count back from 2**64."""
-        materialize_trace("manual_seed() was called")
-        return super().manual_seed(seed)
+        if not record_seed(self, check_seed(seed)):
+            materialize_trace("manual_seed() was called")
+            super().manual_seed(seed)
+        return self
+
+    def seed(self) -> int:
+        """Take a fresh seed from the operating system and return it."""
+        materialize_trace("seed() was called")
+        with using(trace=None):
+            return super().seed()
 
     def initial_seed(self) -> int:
         """The seed that the stream began with."""
+        seed = recorded_seed(self)
+        if seed is not None:
+            return seed  # type: ignore[no-any-return]
         materialize_trace("initial_seed() was called")
         return super().initial_seed()
 
     def get_state(self) -> Tensor:  # type: ignore[override]
         """The whole state as bytes, in a format that ``set_state`` reads."""
+        state = recorded_state(self)
+        if state is not None:
+            return state
         materialize_trace("get_state() was called")
         return from_array(super().get_state())
 
@@ -55,8 +80,9 @@ class Generator(base.Generator):
         """Continue from a state of ``get_state``; the algorithm has to be the same."""
         if not isinstance(state, Tensor | np.ndarray):
             raise TypeError(f"expected a torch.ByteTensor, but got {type(state).__name__}")
-        materialize_trace("set_state() was called")
-        super().set_state(state.array() if isinstance(state, Tensor) else state)
+        if not (isinstance(state, Tensor) and record_restored(self, state)):
+            materialize_trace("set_state() was called")
+            super().set_state(state.array() if isinstance(state, Tensor) else state)
         return self
 
     def clone_state(self) -> Generator:
@@ -76,17 +102,28 @@ def _system_seed() -> int:
 
 
 _first_seed = _system_seed()
-_current: ContextVar[Generator | None] = ContextVar("evergrad_generator", default=None)
 
 
+class _Own(threading.local):
+    """The generator that a thread has made at its first use."""
+
+    generator: Generator | None = None
+
+
+_own = _Own()
+# The generator of `using_generator`, which another thread with a copy of the context must not use.
+_chosen: ThreadVariable[Generator | None] = ThreadVariable("evergrad_generator", None)
+
+
+@provides("default_generator")
 def default_generator() -> Generator:
     """The generator of the calling thread."""
-    generator = _current.get()
+    generator = _chosen.get() or _own.generator
     if generator is None:
         with using(trace=None):  # no effect of the code that draws first
             generator = Generator()
             generator.manual_seed(_first_seed)
-        _current.set(generator)
+        _own.generator = generator
     return generator
 
 
@@ -102,11 +139,18 @@ def manual_seed(seed: int) -> Generator:
     >>> eg.equal(eg.rand(2), x)
     True
     """
-    global _first_seed
-    generator = default_generator()
-    generator.manual_seed(seed)
-    _first_seed = generator.initial_seed()
+    generator, seed = default_generator(), check_seed(seed)
+    if not record_seed(generator, seed, new_threads=True):
+        generator.manual_seed(seed)
+        seed_new_threads(seed)
     return generator
+
+
+@provides("seed_new_threads")
+def seed_new_threads(seed: int) -> None:
+    """Set the seed of threads that have not sampled yet."""
+    global _first_seed
+    _first_seed = seed
 
 
 def seed() -> int:
@@ -115,7 +159,9 @@ def seed() -> int:
     >>> eg.seed() == eg.initial_seed()
     True
     """
-    return manual_seed(_system_seed()).initial_seed()
+    materialize_trace("seed() was called")
+    with using(trace=None):
+        return manual_seed(_system_seed()).initial_seed()
 
 
 def initial_seed() -> int:
@@ -159,12 +205,12 @@ def set_rng_state(new_state: Tensor) -> None:
 def using_generator(generator: Generator) -> Iterator[Generator]:
     """Use this generator as the calling thread's default inside."""
     materialize_trace("using_generator() was called")
-    token = _current.set(generator)
+    token = _chosen.set(generator)
     try:
         yield generator
     finally:
         materialize_trace("using_generator() ended")
-        _current.reset(token)
+        _chosen.reset(token)
 
 
 @contextmanager

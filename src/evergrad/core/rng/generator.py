@@ -38,7 +38,7 @@ For the last row the attempts of the rejection method are numbered in the upper 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,8 @@ WIDE_RANGE = 1 << 28  # from this range on, PyTorch takes 64 random bits per int
 
 
 def _shape(shape: Shape) -> tuple[int, ...]:
+    if shape.__class__ is tuple:
+        return shape
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
@@ -70,13 +72,13 @@ class Generator(SeededStream):
     def __repr__(self) -> str:
         return f"<evergrad.Generator device={self.device} algorithm={self.algorithm}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[[str, str, Array], Generator], tuple[str, str, Array]]:
         return _rebuild, (self.device, self.algorithm, self.get_state())
 
     # Continuous distributions
 
     def uniform(
-        self, shape: Shape, dtype: np.dtype[Any], low: float = 0.0, high: float = 1.0
+        self, shape: Shape, dtype: np.dtype[np.generic], low: float = 0.0, high: float = 1.0
     ) -> Array:
         """Uniform in [low, high). A number that rounds up to `high` becomes `low`."""
         shape = _shape(shape)
@@ -90,6 +92,8 @@ class Generator(SeededStream):
             return self.uniform((*shape, 2), real, low, high).view(dtype).reshape(shape)
         n = math.prod(shape)
         samples = self._unit_uniforms(n, dtype)
+        if low == 0.0 and high == 1.0 and samples.dtype is dtype:
+            return samples.reshape(shape)
         if (low, high) != (0.0, 1.0):
             if dtype == np.float64:
                 samples = fma64(samples, high - low, low)
@@ -103,10 +107,10 @@ class Generator(SeededStream):
         return samples.reshape(shape)
 
     def normal(
-        self, shape: Shape, dtype: np.dtype[Any], mean: float = 0.0, std: float = 1.0,
+        self, shape: Shape, dtype: np.dtype[np.generic], mean: float = 0.0, std: float = 1.0,
         singly: bool = False,
     ) -> Array:  # fmt: skip
-        """Normal; of a complex dtype, each part with the variance `std**2 / 2`.
+        """Normal; of a complex dtype, each part with the variance `std**2 / 2` around `mean`.
 
         PyTorch samples contiguous tensors in blocks, and others one by one (`singly`).
         """
@@ -116,18 +120,18 @@ class Generator(SeededStream):
             raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
         if dtype.kind == "c":
             real = np.dtype(f"f{dtype.itemsize // 2}")
-            parts = self.normal((*shape, 2), real, 0.0, std / math.sqrt(2.0), singly)
-            centred: Array = parts.view(dtype).reshape(shape)
-            return centred if mean == 0.0 else centred + dtype.type(mean)
+            parts = self.normal((*shape, 2), real, mean, std / math.sqrt(2.0), singly)
+            paired: Array = parts.view(dtype).reshape(shape)
+            return paired
         samples = self._source.normals(math.prod(shape), dtype, singly)
         if samples.dtype == np.float64:
-            samples = fma64(samples, std, mean)
+            samples = samples + 0.0 if (mean, std) == (0.0, 1.0) else fma64(samples, std, mean)
         elif (mean, std) != (0.0, 1.0):
             samples = fma32(samples, np.float32(std), np.float32(mean))
         return converted(samples, dtype).reshape(shape)
 
     def log_normal(
-        self, shape: Shape, dtype: np.dtype[Any], mean: float = 1.0, std: float = 2.0
+        self, shape: Shape, dtype: np.dtype[np.generic], mean: float = 1.0, std: float = 2.0
     ) -> Array:
         """The exponential of a normal sampled in float64."""
         shape = _shape(shape)
@@ -138,7 +142,7 @@ class Generator(SeededStream):
             powers = libm(c_exp, samples) if dtype == np.float64 else np.exp(samples)
         return converted(powers, np.dtype(dtype)).reshape(shape)
 
-    def exponential(self, shape: Shape, dtype: np.dtype[Any], lambd: float = 1.0) -> Array:
+    def exponential(self, shape: Shape, dtype: np.dtype[np.generic], lambd: float = 1.0) -> Array:
         """Exponential with rate `lambd`."""
         shape = _shape(shape)
         if not lambd > 0.0:
@@ -148,7 +152,7 @@ class Generator(SeededStream):
         return converted(-1.0 / lambd * logs, np.dtype(dtype)).reshape(shape)
 
     def cauchy(
-        self, shape: Shape, dtype: np.dtype[Any], median: float = 0.0, sigma: float = 1.0
+        self, shape: Shape, dtype: np.dtype[np.generic], median: float = 0.0, sigma: float = 1.0
     ) -> Array:
         """Cauchy around `median` with half width `sigma`."""
         shape = _shape(shape)
@@ -161,7 +165,7 @@ class Generator(SeededStream):
 
     # Discrete distributions
 
-    def randint(self, low: int, high: int, shape: Shape, dtype: np.dtype[Any]) -> Array:
+    def randint(self, low: int, high: int, shape: Shape, dtype: np.dtype[np.generic]) -> Array:
         """Integers in [low, high), as any dtype; ranges may reach 2**64."""
         shape = _shape(shape)
         span = high - low
@@ -175,7 +179,11 @@ class Generator(SeededStream):
             span = high - low
         n = math.prod(shape)
         if span < WIDE_RANGE:
-            words = (self._source.words32(n) % np.uint32(span)).astype(np.uint64)
+            words = self._source.words32(n)
+            words %= np.uint32(span)
+            words = words.astype(np.uint64)
+            if low == 0 and dtype == np.int64:
+                return words.view(np.int64).reshape(shape)
         else:
             words = self._source.words64(n)
         if span < 1 << 64:
@@ -201,12 +209,12 @@ class Generator(SeededStream):
             words = words % words.dtype.type(top + 1)
         return converted(words, dtype).reshape(shape)
 
-    def randperm(self, n: int, dtype: np.dtype[Any] | type = np.int64) -> Array:
+    def randperm(self, n: int, dtype: np.dtype[np.generic] | type = np.int64) -> Array:
         """A permutation of 0 ... n - 1."""
         return np.asarray(self._source.permutation(n)).astype(dtype)
 
     def bernoulli(
-        self, p: float | Array, shape: Shape, dtype: np.dtype[Any] | type = np.bool_
+        self, p: float | Array, shape: Shape, dtype: np.dtype[np.generic] | type = np.bool_
     ) -> Array:
         """1 with probability `p`, else 0. An array `p` has the shape already.
 
@@ -224,7 +232,7 @@ class Generator(SeededStream):
             raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
         return (unit64(self._source.words64(n)) < p).astype(dtype).reshape(shape)
 
-    def geometric(self, p: float, shape: Shape, dtype: np.dtype[Any]) -> Array:
+    def geometric(self, p: float, shape: Shape, dtype: np.dtype[np.generic]) -> Array:
         """Trials up to and including the first success of probability `p`."""
         shape = _shape(shape)
         if not 0.0 < p < 1.0:
@@ -289,7 +297,7 @@ class Generator(SeededStream):
 
     # Shared helpers
 
-    def _unit_uniforms(self, n: int, dtype: np.dtype[Any]) -> Array:
+    def _unit_uniforms(self, n: int, dtype: np.dtype[np.generic]) -> Array:
         if dtype == np.float64:
             return unit64(self._source.words64(n))
         return unit(self._source.words32(n), dtype)
@@ -316,7 +324,7 @@ def _rebuild(device: str, algorithm: str, state: npt.NDArray[np.uint8]) -> Gener
     return Generator(device, algorithm=algorithm).set_state(state)
 
 
-def representable_range(low: int, high: int, dtype: np.dtype[Any]) -> tuple[int, int]:
+def representable_range(low: int, high: int, dtype: np.dtype[np.generic]) -> tuple[int, int]:
     """PyTorch's narrowing of [low, high) where a bound rounds to a float outside of it."""
     digits = SIGNIFICAND_BITS[dtype.name]
 

@@ -22,7 +22,8 @@ _HEADER = struct.Struct("<8sBQ")
 _MAGIC = b"evergrad"
 
 
-def _check_seed(seed: int) -> int:
+def check_seed(seed: int) -> int:
+    """A seed as an unsigned integer of 64 bits."""
     try:
         value = operator.index(seed)
     except TypeError:
@@ -51,7 +52,7 @@ class SeededStream:
 
     def manual_seed(self, seed: int) -> Self:
         """Restart the stream of `seed`. Negative seeds count back from 2**64."""
-        self._restart(_check_seed(seed))
+        self._restart(check_seed(seed))
         return self
 
     def _restart(self, seed: int) -> None:

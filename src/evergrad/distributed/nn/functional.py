@@ -9,7 +9,6 @@ functions; every process must call them (and their derivatives) in the same orde
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import evergrad
 from evergrad.core.tensor import Tensor
@@ -114,7 +113,7 @@ def all_to_all(
     received = tuple([t.numel() for t in output_tensor_list])
     sent = tuple([t.numel() for t in input_tensor_list])
     joined = apply(ALL_TO_ALL, flat, found, received=received, sent=sent)
-    parts: Any = evergrad.split(joined, list(received))
+    parts: tuple[Tensor, ...] = evergrad.split(joined, list(received))
     pairs = zip(parts, output_tensor_list, strict=True)
     return tuple([part.reshape(like.shape) for part, like in pairs])
 

@@ -203,7 +203,7 @@ class _Shared(Module):
         self.layer = layer
         self.group = group
 
-    def forward(self, input: Tensor) -> Any:
+    def forward(self, input: Tensor) -> object:
         return self.layer(apply(PARALLEL_COPY, input, self.group))
 
 

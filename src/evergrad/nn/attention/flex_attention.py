@@ -81,7 +81,7 @@ def _changed(scores: Tensor, score_mod: ScoreMod | None, block_mask: BlockMask |
 
 def _with_extras(
     result: Tensor, scores: Tensor, return_lse: bool, request: AuxRequest | None
-) -> Any:
+) -> tuple[Tensor, AuxOutput] | tuple[Tensor, Tensor] | Tensor:
     if request is not None:
         lse = scores.logsumexp(-1) if request.lse else None
         return result, AuxOutput(lse, scores.amax(-1) if request.max_scores else None)

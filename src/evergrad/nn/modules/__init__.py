@@ -1,6 +1,6 @@
 """Layers under the module paths PyTorch programs import them from.
 
-``evergrad.nn`` groups layers by idea; the table says which of its modules stands for which of
+``evergrad.nn`` groups layers by idea; the table says which of its modules corresponds to which of
 PyTorch's. Both names mean one module.
 """
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 
-def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
-    def parse(value: object) -> tuple[Any, ...]:
+def _ntuple(n: int, name: str = "parse") -> Callable[[object], tuple[object, ...]]:
+    def parse(value: object) -> tuple[object, ...]:
         return tuple(value) if isinstance(value, Iterable) else (value,) * n
 
     parse.__name__ = name

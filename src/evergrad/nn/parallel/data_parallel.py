@@ -30,7 +30,7 @@ class DataParallel(Module):
         super().__init__()
         self.dim = dim
         self.module = module
-        self.device_ids: list[Any] = []
+        self.device_ids: list[object] = []
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         return self.module(*inputs, **kwargs)
@@ -51,7 +51,7 @@ def scatter(inputs: object, target_gpus: Sequence[object], dim: int = 0) -> tupl
     return (inputs,)
 
 
-def gather(outputs: Any, target_device: Any, dim: int = 0) -> Any:
+def gather(outputs: Any, target_device: object, dim: int = 0) -> Any:
     """The results of several devices as one."""
     first = outputs[0]
     if first is None:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.extension import ExtensionPoint
+from evergrad.nn.embedding import Embedding, EmbeddingBag
 from evergrad.nn.module import Module
 
+if TYPE_CHECKING:
+    from evergrad.core.device import Device
+
 _checked_group: ExtensionPoint[[Any], Any] = ExtensionPoint("process_group")
-_make_reducer: ExtensionPoint[..., Any] = ExtensionPoint("gradient_reducer")
-_broadcast: ExtensionPoint[[Sequence[Tensor], int, Any, str], None] = ExtensionPoint(
+_make_reducer: ExtensionPoint[..., object] = ExtensionPoint("gradient_reducer")
+_broadcast: ExtensionPoint[[Sequence[Tensor], int, object, str], None] = ExtensionPoint(
     "broadcast_coalesced"
 )
 _join_context: ExtensionPoint[..., Any] = ExtensionPoint("join_context")
-_ranks_with_input: ExtensionPoint[[bool, bool, Any], list[tuple[bool, bool]]] = ExtensionPoint(
+_ranks_with_input: ExtensionPoint[[bool, bool, object], list[tuple[bool, bool]]] = ExtensionPoint(
     "ranks_with_input"
 )
 
@@ -75,6 +79,7 @@ class DistributedDataParallel(Module):
                 [n for n, _ in trained], [p for _, p in trained], self.process_group,
                 bucket_cap_mb=bucket_cap_mb, as_views=gradient_as_bucket_view,
                 find_unused=find_unused_parameters, static_graph=static_graph,
+                sparse=_row_sparse(module, [p for _, p in trained]),
             )  # fmt: skip
             if init_sync:
                 self._sync_parameters([p for _, p in named])
@@ -140,7 +145,7 @@ class DistributedDataParallel(Module):
             self.reducer.hook, self.reducer.hook_state = hook, state
 
     @property
-    def functions_called(self) -> list[tuple[Any, tuple[Any, ...]]]:
+    def functions_called(self) -> list[tuple[object, tuple[object, ...]]]:
         """The communication hook and what it wraps, with the first argument: a compiled step is
         guarded by what they read."""
         found: list[tuple[Any, tuple[Any, ...]]] = []
@@ -173,12 +178,19 @@ class DistributedDataParallel(Module):
         return _JoinHook(self, divide_by_initial_world_size)
 
     @property
-    def join_device(self) -> Any:
+    def join_device(self) -> Device:
         return next(self.module.parameters()).device
 
     @property
     def join_process_group(self) -> Any:
         return self.process_group
+
+
+def _row_sparse(module: Module, parameters: Sequence[Tensor]) -> list[int]:
+    """The numbers of the parameters that are tables of layers with row-sparse gradients."""
+    layers = [m for m in module.modules() if isinstance(m, Embedding | EmbeddingBag) and m.sparse]
+    tables = {id(layer.weight) for layer in layers}
+    return [n for n, parameter in enumerate(parameters) if id(parameter) in tables]
 
 
 class _JoinHook:

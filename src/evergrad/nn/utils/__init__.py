@@ -18,6 +18,10 @@ from evergrad.nn.utils.fusion import (
     fuse_linear_bn_eval,
     fuse_linear_bn_weights,
 )
+from evergrad.nn.utils.memory_format import (
+    convert_conv2d_weight_memory_format,
+    convert_conv3d_weight_memory_format,
+)
 from evergrad.nn.utils.skip import skip_init
 from evergrad.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
 from evergrad.nn.utils.vector import parameters_to_vector, vector_to_parameters
@@ -34,6 +38,8 @@ __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
     "clip_grads_with_norm_",
+    "convert_conv2d_weight_memory_format",
+    "convert_conv3d_weight_memory_format",
     "fuse_conv_bn_eval",
     "fuse_conv_bn_weights",
     "fuse_linear_bn_eval",

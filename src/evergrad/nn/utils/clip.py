@@ -25,7 +25,7 @@ def _gradients(parameters: Any) -> list[Tensor]:
 def _elements(tensor: Tensor, order: float) -> Tensor:
     """The elements that a norm is taken of; of a sparse tensor, each place once. Of a traced
     gradient of a table, those of the rows that were looked up: the others are zero."""
-    detached: Any = tensor.detach()
+    detached: Tensor = tensor.detach()
     if isinstance(tensor, Compound):
         found: Tensor = detached.coalesce().values()
         return found
@@ -113,7 +113,7 @@ def clip_grad_norm_(
 
 
 def clip_grad_norm(
-    parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
+    parameters: object, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """The former spelling of :func:`clip_grad_norm_`.
@@ -154,7 +154,7 @@ def clip_grad_value_(parameters: object, clip_value: float, foreach: bool | None
                 grad.clamp_(min=-limit, max=limit)
 
 
-def _clamp_places(grad: Any, limit: float) -> None:
+def _clamp_places(grad: Compound, limit: float) -> None:
     """Clamp a sparse gradient where it has elements: those of one place are added up first, and
     zero is within every limit."""
     whole = grad.coalesce()

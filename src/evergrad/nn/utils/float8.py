@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.tensor import Tensor, detached
 from evergrad.nn import functional as F
@@ -81,7 +81,7 @@ def store_float8_(module: Module, format: str = "e4m3fn") -> Module:
     return _stored(module, owners, format)
 
 
-def _stored(module: Any, owners: dict[int, int], format: str) -> Module:
+def _stored(module: Module, owners: dict[int, int], format: str) -> Module:
     if type(module) is Linear and owners[id(module.weight)] == 1:
         return Float8Linear(module, format)
-    return module  # type: ignore[no-any-return]
+    return module

@@ -58,7 +58,7 @@ def fuse_linear_bn_weights(
     return fuse_conv_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
 
 
-def _fused(layer: Any, bn: Any, *options: Any) -> Any:
+def _fused(layer: Any, bn: Any, *options: Any) -> object:
     if layer.training or bn.training:
         raise AssertionError("Fusion only for eval!")
     if bn.running_mean is None or bn.running_var is None:

@@ -57,7 +57,7 @@ def _register(module: Module, name: str, tensor: Tensor) -> None:
         module.register_buffer(name, tensor)
 
 
-def _inverted(module: Module, value: object) -> Any:
+def _inverted(module: Module, value: object) -> object:
     """What a parametrization must be given to yield the value; the value if it does not know."""
     if not hasattr(module, "right_inverse"):
         return value
@@ -86,7 +86,7 @@ class ParametrizationList(ModuleList):
         self.unsafe = unsafe
         shape, dtype = original.shape, original.dtype
         with using(grad=False):
-            new: Any = original
+            new: object = original
             for module in reversed(list(self)):
                 new = _inverted(module, new)
         if not isinstance(new, (Tensor, Sequence)):
@@ -182,14 +182,14 @@ def _check_kept(value: object, shape: object, dtype: DtypeLike) -> None:
 # -- classes with properties --------------------------------------------------------------------
 
 
-def _copied(self: object, memo: dict[int, object]) -> Any:
+def _copied(self: object, memo: dict[int, object]) -> object:
     if id(self) not in memo:
         memo[id(self)] = replica = self.__class__.__new__(self.__class__)
         replica.__dict__.update(deepcopy(self.__dict__, memo))
     return memo[id(self)]
 
 
-def _refuse_pickling(self: object) -> Any:
+def _refuse_pickling(self: object) -> object:
     raise RuntimeError(
         "Serialization of parametrized modules is only supported through state_dict()."
     )

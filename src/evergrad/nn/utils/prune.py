@@ -19,7 +19,7 @@ class BasePruningMethod(ABC):
     _tensor_name: str
     PRUNING_TYPE: str
 
-    def __call__(self, module: Module, inputs: Any) -> None:
+    def __call__(self, module: Module, inputs: object) -> None:
         setattr(module, self._tensor_name, self.apply_mask(module))
 
     @abstractmethod
@@ -81,7 +81,7 @@ class BasePruningMethod(ABC):
         setattr(module, name, original)
 
 
-def _hook_of(module: Module, name: str) -> Any:
+def _hook_of(module: Module, name: str) -> BasePruningMethod | None:
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, BasePruningMethod) and hook._tensor_name == name:
             return hook
@@ -306,7 +306,7 @@ def ln_structured(
 
 def global_unstructured(
     parameters: Any, pruning_method: type[BasePruningMethod], importance_scores: Any = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> None:  # fmt: skip
     """Prune several parameters as if they were one."""
     pairs = list(parameters)

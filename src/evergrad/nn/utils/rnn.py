@@ -62,6 +62,38 @@ class PackedSequence(_Packed):
         """The data as float32."""
         return self.to(dtype=dtypes.float32)
 
+    def half(self) -> PackedSequence:
+        """The data as float16."""
+        return self.to(dtype=dtypes.float16)
+
+    def long(self) -> PackedSequence:
+        """The data as int64."""
+        return self.to(dtype=dtypes.int64)
+
+    def int(self) -> PackedSequence:
+        """The data as int32."""
+        return self.to(dtype=dtypes.int32)
+
+    def short(self) -> PackedSequence:
+        """The data as int16."""
+        return self.to(dtype=dtypes.int16)
+
+    def char(self) -> PackedSequence:
+        """The data as int8."""
+        return self.to(dtype=dtypes.int8)
+
+    def byte(self) -> PackedSequence:
+        """The data as uint8."""
+        return self.to(dtype=dtypes.uint8)
+
+    def is_pinned(self) -> bool:
+        """Never: memory is not pinned."""
+        return False
+
+    def pin_memory(self) -> PackedSequence:
+        """The same: there is no device to copy to."""
+        return self
+
     def cpu(self) -> PackedSequence:
         """The same: everything is on the CPU."""
         return self

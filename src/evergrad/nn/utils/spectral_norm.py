@@ -110,7 +110,7 @@ class SpectralNorm:
         tables = module._tables()
         tables.state = {k: h for k, h in tables.state.items() if h != self._note_version}
 
-    def __call__(self, module: Module, inputs: Any) -> None:
+    def __call__(self, module: Module, inputs: object) -> None:
         setattr(module, self.name, self.compute_weight(module, module.training))
 
 

@@ -10,15 +10,17 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
-from evergrad.core.bind import bind, cast
+from evergrad.core.bind import bind, bind_and_prepare, bind_prepared, cast
 from evergrad.core.compound import is_jagged
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.inplace import write_result
+from evergrad.core.op import Op, prepared_calls
+from evergrad.core.prepared import prepared
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.state import STATE
@@ -52,7 +54,7 @@ from evergrad.ops.surface.handles import detach
 from evergrad.ops.surface.public import expose
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DtypeLike
+    from evergrad.core.types import DtypeLike, GeneratorLike
 
 Curve = Callable[[Tensor], Tensor]
 
@@ -64,9 +66,10 @@ SELU_SCALE = 1.0507009873554804934193349852946
 # -- shared -------------------------------------------------------------------------------------
 
 
-def require_floating(name: str, input: Tensor) -> None:
-    """Refuse integers in PyTorch's words."""
-    if input.dtype.category < dtypes.FLOATING:
+def require_floating(name: str, input: Tensor, *, takes_complex: bool = False) -> None:
+    """Refuse integers, and complex numbers where none are taken, in PyTorch's words."""
+    highest = dtypes.COMPLEX if takes_complex else dtypes.FLOATING
+    if not dtypes.FLOATING <= input.dtype.category <= highest:
         raise NotImplementedError(f"\"{name}\" not implemented for '{input.dtype.name}'")
 
 
@@ -101,22 +104,34 @@ def _prepared(name: str, input: Tensor, dim: int, target: object) -> tuple[Tenso
     return widened(input), normalize_dim(dim, input.ndim), input.dtype
 
 
+_ALONG_DIM = {SOFTMAX: prepared_calls(), LOG_SOFTMAX: prepared_calls()}
+
+
+def _along_dim(op: Op, input: Tensor, dim: int, dtype: DtypeLike) -> Tensor:
+    """Bind a row along one dimension; a 0-d tensor counts as a vector of one."""
+    calls = _ALONG_DIM[op]
+    is_plain = dtype is None and dim.__class__ is int
+    key = input._type, dim if is_plain else 0
+    if is_plain and (found := calls.get(key)) is not None:
+        return bind_prepared(found, input)  # type: ignore[no-any-return]
+    x, at, target = _prepared(op.name, input, dim, dtype)
+    if not x.ndim:
+        return cast(bind(op, reshape(x, (1,)), dim=0).reshape(()), target)
+    if is_plain and x is input:
+        return bind_and_prepare(calls, key, op, x, dim=at)  # type: ignore[no-any-return]
+    return cast(bind(op, x, dim=at), target)
+
+
 @expose("softmax", numpy_names=True)
 def _softmax(input: Tensor, dim: int, dtype: DtypeLike = None) -> Tensor:
     """Exponentials along a dimension, divided by their sum."""
-    x, dim, target = _prepared("softmax", input, dim, dtype)
-    if not x.ndim:
-        return cast(bind(SOFTMAX, reshape(x, (1,)), dim=0).reshape(()), target)
-    return cast(bind(SOFTMAX, x, dim=dim), target)
+    return _along_dim(SOFTMAX, input, dim, dtype)
 
 
 @expose("log_softmax", numpy_names=True)
 def _log_softmax(input: Tensor, dim: int, dtype: DtypeLike = None) -> Tensor:
     """The logarithm of ``softmax``, computed without its rounding."""
-    x, dim, target = _prepared("log_softmax", input, dim, dtype)
-    if not x.ndim:
-        return cast(bind(LOG_SOFTMAX, reshape(x, (1,)), dim=0).reshape(()), target)
-    return cast(bind(LOG_SOFTMAX, x, dim=dim), target)
+    return _along_dim(LOG_SOFTMAX, input, dim, dtype)
 
 
 def _implied_dim(name: str, input: Tensor, stacklevel: int) -> int:
@@ -230,7 +245,12 @@ def rrelu(
 
 
 def drawn_rrelu(
-    input: Tensor, lower: float, upper: float, training: bool, inplace: bool, generator: Any
+    input: Tensor,
+    lower: float,
+    upper: float,
+    training: bool,
+    inplace: bool,
+    generator: GeneratorLike,
 ) -> Tensor:
     """``rrelu`` with slopes of a given generator."""
     if lower > upper:
@@ -250,6 +270,8 @@ def hardtanh(
         raise ValueError("min_val cannot be greater than max_val")
     if input.dtype.category == dtypes.INTEGRAL:
         min_val, max_val = int(min_val), int(max_val)
+        if min_val < 0 and input.dtype.np.kind == "u":
+            raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
     return applied("hardtanh", lambda x: bind(HARDTANH, x, min_val, max_val), input, inplace)
 
 
@@ -289,6 +311,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     return bind(SOFTSHRINK, input, lambd)  # type: ignore[no-any-return]
 
 
+@prepared
 def tanhshrink(input: Tensor) -> Tensor:
     """``x - tanh(x)``"""
     return input - tanh(input)
@@ -326,15 +349,17 @@ def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
     return bind(SOFTPLUS, input, beta, threshold)  # type: ignore[no-any-return]
 
 
+@prepared
 def logsigmoid(input: Tensor) -> Tensor:
     """``log(sigmoid(x))`` without overflow."""
     require_floating("logsigmoid", input)
     return bind(LOGSIGMOID, input)  # type: ignore[no-any-return]
 
 
+@prepared
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """``x * sigmoid(x)``"""
-    require_floating("silu", input)
+    require_floating("silu", input, takes_complex=True)
     return applied("silu", _silu, input, inplace)
 
 
@@ -357,6 +382,7 @@ def _silu(x: Tensor) -> Tensor:
     return x * sigmoid(x)
 
 
+@prepared
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """``x * tanh(softplus(x))``"""
     require_floating("mish", input)
@@ -369,6 +395,7 @@ def _mish(x: Tensor) -> Tensor:
     return x * tanh(softplus(x))
 
 
+@prepared
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """``x`` times the normal distribution's probability of being below ``x``."""
     require_floating("gelu", input)
@@ -387,18 +414,20 @@ def _gelu(x: Tensor) -> Tensor:
     return x * ndtr(x)  # type: ignore[no-any-return]
 
 
-@eager_composite(least=512, uncast=True)
+@eager_composite(least=512, uncast=True, aten="gelu")
 @_in_single
 def _gelu_by_tanh(x: Tensor) -> Tensor:
     inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
     return x * ((tanh(inner) + 1) * 0.5)
 
 
+@prepared
 def softsign(input: Tensor) -> Tensor:
     """``x / (1 + |x|)``"""
     return input / (absolute(input) + 1)
 
 
+@prepared
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half of a dimension times the sigmoid of the second."""
     if not input.ndim:

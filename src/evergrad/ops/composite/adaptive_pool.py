@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind
+from evergrad.core.prepared import prepared
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.tensor import Tensor
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 def _adaptive_size(name: str, rank: int, input: Tensor, output_size: Any) -> Shape:
     shape = input._type.shape
+    if rank > 1 and len(shape) <= rank and not isinstance(output_size, int):
+        raise ValueError(f"{name}(): Input dimension should be at least {rank + 1}")
     if len(shape) not in (rank + 1, rank + 2):
         raise ShapeError(
             f"{name}(): Expected {rank + 1}D or {rank + 2}D tensor, but got {list(shape)}"
@@ -29,8 +32,9 @@ def _adaptive_size(name: str, rank: int, input: Tensor, output_size: Any) -> Sha
     sizes = (output_size,) * rank if isinstance(output_size, int) else tuple(output_size)
     if len(sizes) != rank:
         raise RuntimeError(f"{name}: output_size must be {rank}")
-    for dim in range(len(shape) - rank, len(shape)):
-        if shape[dim] == 0 and sizes != (1,) * rank:
+    reads_channels = rank == 3 or name.startswith("adaptive_max")
+    for dim in range(1 if reads_channels else len(shape) - rank, len(shape)):
+        if shape[dim] == 0 and (sizes != (1,) * rank or name.startswith("adaptive_max")):
             raise ShapeError(
                 f"{name}(): Expected input to have non-zero size for non-batch dimensions, but "
                 f"input has sizes {list(shape)} with dimension {dim} being empty"
@@ -64,11 +68,11 @@ def _adaptive_avg_pool(rank: int) -> TensorFunction:
     function.__name__ = function.__qualname__ = f"adaptive_avg_pool{rank}d"
     function.__doc__ = f"The means of windows that cover the last {rank} dimension(s)."
     if rank == 3:
-        return autocast_policy(AutocastPolicy.FLOAT32)(function)
-    return expose(method=False, out=False)(function) if rank == 1 else function
+        return autocast_policy(AutocastPolicy.FLOAT32)(prepared(function))
+    return expose(method=False, out=False)(prepared(function)) if rank == 1 else prepared(function)
 
 
-def _adaptive_max_pool(rank: int) -> Callable[..., Any]:
+def _adaptive_max_pool(rank: int) -> Callable[..., object]:
     def function(
         input: Tensor, output_size: Ints | Sequence[int | None] | None, return_indices: bool = False
     ) -> Any:
@@ -99,9 +103,9 @@ def _adaptive_max_pool_with_indices(
 adaptive_avg_pool1d: TensorFunction = _adaptive_avg_pool(1)
 adaptive_avg_pool2d: TensorFunction = _adaptive_avg_pool(2)
 adaptive_avg_pool3d: TensorFunction = _adaptive_avg_pool(3)
-adaptive_max_pool1d: Callable[..., Any] = _adaptive_max_pool(1)
-adaptive_max_pool2d: Callable[..., Any] = _adaptive_max_pool(2)
-adaptive_max_pool3d: Callable[..., Any] = _adaptive_max_pool(3)
+adaptive_max_pool1d: Callable[..., object] = _adaptive_max_pool(1)
+adaptive_max_pool2d: Callable[..., object] = _adaptive_max_pool(2)
+adaptive_max_pool3d: Callable[..., object] = _adaptive_max_pool(3)
 adaptive_max_pool1d_with_indices: Callable[..., tuple[Tensor, Tensor]] = (
     _adaptive_max_pool_with_indices(1, adaptive_max_pool1d)
 )

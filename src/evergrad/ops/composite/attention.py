@@ -57,7 +57,8 @@ def _without_noise(q: Tensor, k: Tensor, v: Tensor, mask: object, noise: Tensor 
     return max(q._type.numel, k._type.numel) if noise is None else 0
 
 
-@composite("scaled_dot_product_attention", least=512, size=_without_noise, keeps=3)
+@composite("scaled_dot_product_attention", least=32, size=_without_noise, keeps=3,
+           aten="_scaled_dot_product_flash_attention_for_cpu")  # fmt: skip
 def attended(
     q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, noise: Tensor | None, *,
     scale: float, is_causal: bool, groups: int,

@@ -6,8 +6,6 @@ targets are class numbers in the shape without that dimension, or probabilities 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from evergrad.core import dtypes
@@ -16,9 +14,12 @@ from evergrad.core.bind import cast
 from evergrad.core.composite import composite
 from evergrad.core.compound import Compound
 from evergrad.core.eager.fusion import eager_composite
+from evergrad.core.prepared import prepared
 from evergrad.core.row_facts import AutocastPolicy
+from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.core.tracing import is_known
+from evergrad.core.types import Array
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.extension import ExtensionPoint
 from evergrad.ops.composite.activations import below_largest, log_softmax, require_floating, widened
@@ -31,6 +32,9 @@ from evergrad.ops.rows.indexing.scatter import gather
 from evergrad.ops.rows.movement.views import reshape, squeeze, unsqueeze
 from evergrad.ops.rows.reduce.scan import cumprod
 from evergrad.ops.rows.reduce.sums import sum as total
+
+# From so many scores on it takes longer to compute a loss in vain than to check its targets.
+_LEAST_CHECKED = 1 << 14
 
 _ragged_cross_entropy: ExtensionPoint[..., Tensor] = ExtensionPoint("ragged_cross_entropy")
 
@@ -50,7 +54,11 @@ def _check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> None
     if not shape:
         raise ValueError("Expected 1 or more dimensions (got 0)")
     if target.dtype not in (dtypes.int64, dtypes.uint8):
-        raise DTypeError(f"expected target dtype to be Long or Byte, but got {target.dtype.name}")
+        raise DTypeError(
+            f"expected target dtype to be Long or Byte, but got {target.dtype.name}. Class numbers "
+            "are integers: target.long(). Probabilities have the shape of the input, "
+            f"{list(shape)}, but the target has {list(wanted)}."
+        )
     if len(shape) == 1:
         if target._type.numel != 1 or target.ndim > 1:
             raise ValueError(
@@ -60,7 +68,8 @@ def _check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> None
     elif not wanted or wanted[0] != shape[0]:
         count = wanted[0] if wanted else 0
         raise ValueError(
-            f"Expected input batch_size ({shape[0]}) to match target batch_size ({count})."
+            f"Expected input batch_size ({shape[0]}) to match target batch_size ({count}). "
+            f"The input is {list(shape)}, the target {list(wanted)}."
         )
     elif len(shape) == 2 and len(wanted) > 1:
         raise ShapeError("0D or 1D target tensor expected, multi-target not supported")
@@ -74,6 +83,13 @@ def _check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> None
         )
 
 
+def _out_of_bounds(number: object, classes: int) -> str:
+    return (
+        f"Target {number} is out of bounds. The input has {classes} classes, 0 to {classes - 1}; a "
+        "target that does not count has the number ignore_index."
+    )
+
+
 def _counted(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
     """Class numbers that can be looked up, and which of them count (``None``: all do)."""
     known = is_known(target)
@@ -85,20 +101,20 @@ def _counted(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, T
         outside = counts & ((target < 0) | (target >= classes))
         require(
             ~outside, IndexError,
-            lambda: f"Target {first_where(outside, target)} is out of bounds.",
+            lambda: _out_of_bounds(first_where(outside, target), classes),
         )  # fmt: skip
     else:
         numbers = target.array()
         if numbers.size and (numbers.min() < 0 or numbers.max() >= classes):
             wrong = numbers[((numbers < 0) | (numbers >= classes)) & counts.array()]
             if wrong.size:
-                raise IndexError(f"Target {wrong.flat[0]} is out of bounds.")
+                raise IndexError(_out_of_bounds(wrong.flat[0], classes))
         elif counts.array().all():
             return cast(target, dtypes.int64), None
     return where(counts, cast(target, dtypes.int64), 0), counts
 
 
-def _are_classes(numbers: Any, classes: int) -> bool:
+def _are_classes(numbers: Array, classes: int) -> bool:
     """Whether all are below a number and none is negative."""
     if numbers.dtype == np.int64 and numbers.flags.c_contiguous:  # a negative number is a large one
         return bool(np.maximum.reduce(numbers.reshape(-1).view(np.uint64)) < classes)
@@ -141,11 +157,35 @@ def nll_loss(
 ) -> Tensor:  # fmt: skip
     """Minus the logarithm of the probability of the target's class, from logarithms."""
     reduction = chosen_reduction(reduction, size_average, reduce)
+    if _may_all_count(input, target, ignore_index):
+        try:
+            return _nll_of_classes(input, target, weight, reduction)
+        except (IndexError, RuntimeError):
+            pass  # one may not, or is no class, which the lookup has found: with other words
     _check_classes(input, target, weight)
     places, counts = _counted(target, input._type.shape[_class_dim(input)], ignore_index)
     # In float16 the sum of a mean may overflow.
     loss = _picked(widened(input), places, counts, weight, reduction=reduction)
     return cast(loss, input.dtype)
+
+
+@prepared
+def _nll_of_classes(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    """``nll_loss`` of class numbers that all count."""
+    _check_classes(input, target, weight)
+    loss = _picked(widened(input), target, None, weight, reduction=reduction)
+    return cast(loss, input.dtype)
+
+
+def _may_all_count(input: Tensor, target: Tensor, ignore_index: int) -> bool:
+    """Whether targets are known to be classes that all count. Few are not looked at beforehand:
+    those that are no class are found when they are looked up."""
+    type, shape = target._type, input._type.shape
+    if ignore_index >= 0 or type.dtype is not dtypes.int64 or not shape or not is_known(target):
+        return False
+    if input._type.numel < _LEAST_CHECKED and STATE.get().trace is None:  # else found too late
+        return True
+    return bool(type.numel and _are_classes(target.array(), shape[_class_dim(input)]))
 
 
 @autocast_policy(AutocastPolicy.FLOAT32)
@@ -165,6 +205,11 @@ def cross_entropy(
     if target._type.shape == input._type.shape:
         given = widened(input), widened(target), weight, ignore_index, reduction, label_smoothing
         return cast(_from_probabilities(*given), input.dtype)
+    if _may_all_count(input, target, ignore_index):
+        try:
+            return _entropy_of_classes(input, target, weight, reduction, label_smoothing)
+        except (IndexError, RuntimeError):
+            pass  # one may not, or is no class, which the lookup has found: with other words
     _check_classes(input, target, weight)
     require_floating("log_softmax", input)
     places, counts = _counted(target, input._type.shape[_class_dim(input)], ignore_index)
@@ -175,7 +220,21 @@ def cross_entropy(
     return cast(loss, input.dtype)
 
 
-@eager_composite(least=512)
+@prepared
+def _entropy_of_classes(
+    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float
+) -> Tensor:
+    """``cross_entropy`` of class numbers that all count."""
+    _check_classes(input, target, weight)
+    require_floating("log_softmax", input)
+    if smoothing:
+        loss = _smoothed(widened(input), target, None, weight, reduction, smoothing)
+    else:
+        loss = _entropy(widened(input), target, None, weight, reduction=reduction)
+    return cast(loss, input.dtype)
+
+
+@eager_composite(least=512, aten="nll_loss_forward")
 def _picked(
     input: Tensor, places: Tensor, counts: Tensor | None, weight: Tensor | None, *, reduction: str
 ) -> Tensor:
@@ -183,12 +242,12 @@ def _picked(
     return _of_classes(-_at(input, places), counts, places, weight, reduction)
 
 
-def _side_by_side(input: Tensor, *others: Any) -> int:
+def _side_by_side(input: Tensor, *others: object) -> int:
     """The elements of scores whose classes are contiguous; kernels are for these."""
     return input._type.numel if input.ndim < 3 else 0
 
 
-@composite("cross_entropy", least=512, size=_side_by_side)
+@composite("cross_entropy", least=512, size=_side_by_side, aten="nll_loss_forward")
 def _entropy(
     input: Tensor, places: Tensor, counts: Tensor | None, weight: Tensor | None, *, reduction: str
 ) -> Tensor:
@@ -206,7 +265,8 @@ def _from_probabilities(
     if not target.dtype.is_floating_point:
         raise DTypeError(
             "Expected floating point type for target with class probabilities, got "
-            f"{target.dtype.name}"
+            f"{target.dtype.name}. Convert it with .float(), or pass class numbers, without the "
+            "dimension of the classes."
         )
     if ignore_index >= 0:
         raise RuntimeError("ignore_index is not supported for floating point target")
@@ -236,7 +296,7 @@ def _smoothed(
     counts = reshape(places >= 0 if counts is None else counts, of_samples._type.shape)
     spread = where(counts, of_samples, 0)
     if reduction == "mean":
-        of_targets: Any = counts
+        of_targets: Tensor = counts
         if weight is not None:
             of_targets = index_select(weight, 0, reshape(places, -1))
             of_targets = where(counts, reshape(of_targets, counts._type.shape), 0)

@@ -6,9 +6,13 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
+from evergrad.core.bind import cast
+from evergrad.core.families import result_dtype
+from evergrad.core.prepared import prepared
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import broadcast_shapes, normalize_dim
-from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tensor import Tensor
+from evergrad.core.types import DimsLike
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.rows.elementwise.basic import sqrt, where
 from evergrad.ops.rows.elementwise.clamp import clamp
@@ -17,6 +21,7 @@ from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.views import expand, transpose, unsqueeze
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.rows.reduce.variance import norm
+from evergrad.ops.surface.convert import adopt
 from evergrad.ops.surface.handles import detach
 from evergrad.ops.surface.public import expose, write_out
 
@@ -30,6 +35,7 @@ def _norm(input: Tensor, p: float, dim: int, keepdim: bool = False) -> Tensor:
 
 @expose(method=False, out=False)
 @autocast_policy(AutocastPolicy.FLOAT32)
+@prepared
 def cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0,
     compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary",
@@ -80,11 +86,12 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     if p < 0:
         raise RuntimeError("pdist only supports non-negative p values")
     first, second = np.triu_indices(input._type.shape[0], 1)
-    rows = [index_select(input, 0, from_array(i.astype(np.int64))) for i in (first, second)]
+    rows = [index_select(input, 0, adopt(i.astype(np.int64))) for i in (first, second)]
     return _norm(rows[0] - rows[1], p, 1)
 
 
 @expose(method=False, out=False, numpy_names=True)
+@prepared
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
@@ -93,23 +100,27 @@ def pairwise_distance(
 
 
 @expose(method=False, out=False, numpy_names=True)
+@prepared
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors; lengths below ``eps`` count as ``eps``."""
     shape = broadcast_shapes(x1._type.shape, x2._type.shape)
     dim = normalize_dim(dim, len(shape))
-    x1, x2 = expand(x1, shape), expand(x2, shape)
+    found = result_dtype((x1._type, x2._type))
+    x1, x2 = (expand(cast(x, found), shape) for x in (x1, x2))
     product = _direction(x1, dim, eps) * _direction(x2, dim, eps)
     return total(product, dim)
 
 
 def _direction(x: Tensor, dim: int, eps: float) -> Tensor:
     length = _norm(x, 2, dim, True)
-    raised = detach(clamp(length, min=eps) - length)  # the slope is that of the length itself
+    # The slope is that of the length itself.
+    raised = detach(where(length < eps, eps - length, 0))
     return x / (length + raised)
 
 
+@prepared
 def normalize(
-    input: Tensor, p: float = 2.0, dim: object = 1, eps: float = 1e-12, out: Tensor | None = None
+    input: Tensor, p: float = 2.0, dim: DimsLike = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Tensor:
     """Divided by the norm along a dimension, or by ``eps`` where the norm is smaller."""
     length = clamp(norm(input, p, dim, True), min=eps)

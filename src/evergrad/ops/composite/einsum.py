@@ -13,7 +13,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from evergrad.core.prepared import prepared
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import Args
 from evergrad.errors import ShapeError
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.strided import diagonal
@@ -26,6 +28,7 @@ ELLIPSIS = "..."
 
 
 @expose(method=False, out=False)
+@prepared
 def einsum(*args: object) -> Tensor:
     """The sum of products that the subscripts describe.
 
@@ -48,7 +51,7 @@ def einsum(*args: object) -> Tensor:
 # -- reading ------------------------------------------------------------------------------------
 
 
-def _equation_and_operands(args: tuple[Any, ...]) -> tuple[str, list[Tensor]]:
+def _equation_and_operands(args: Args) -> tuple[str, list[Tensor]]:
     if len(args) < 2:
         raise ValueError(
             "einsum(): must specify the equation string and at least one operand, or at least one "
@@ -69,7 +72,7 @@ def _equation_and_operands(args: tuple[Any, ...]) -> tuple[str, list[Tensor]]:
     return equation, operands
 
 
-def _from_sublists(args: tuple[Any, ...]) -> tuple[str, list[Tensor]]:
+def _from_sublists(args: Args) -> tuple[str, list[Tensor]]:
     operands = list(args[0 : len(args) // 2 * 2 : 2])
     equation = ",".join(map(_from_sublist, args[1::2][: len(operands)]))
     if len(args) % 2:

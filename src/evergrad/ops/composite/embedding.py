@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from evergrad.core.inplace import assign
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.tracing import is_known
+from evergrad.core.types import Array
 from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.constants import arange, zeros
 from evergrad.ops.rows.elementwise.basic import where
@@ -100,7 +100,7 @@ def embedding_bag(
     return _folded_bags(rows, bags, count, mode)
 
 
-def _folded_bags(rows: Tensor, bags: Any, count: int, mode: str) -> Tensor:
+def _folded_bags(rows: Tensor, bags: Array, count: int, mode: str) -> Tensor:
     empty = zeros((count, rows._type.shape[1]), dtype=rows.dtype)
     into = from_array(bags)
     if mode == "max":
@@ -161,7 +161,7 @@ def _require_offsets(begins: Tensor, length: int) -> None:
 
 def _bag_numbers(
     input: Tensor, offsets: Tensor | None, include_last_offset: bool
-) -> tuple[Any, int]:
+) -> tuple[Array, int]:
     """For every element the number of its bag, and how many bags there are."""
     if offsets is None:
         count, length = input._type.shape
@@ -174,7 +174,7 @@ def _bag_numbers(
     return np.searchsorted(begins, places, side="right") - 1, len(begins)
 
 
-def _check_rows(numbers: Any, rows: int) -> None:
+def _check_rows(numbers: Array, rows: int) -> None:
     outside = np.flatnonzero((numbers < 0) | (numbers >= rows))
     if len(outside):
         raise RuntimeError(
@@ -183,7 +183,7 @@ def _check_rows(numbers: Any, rows: int) -> None:
         )
 
 
-def _check_offsets(begins: Any, length: int) -> None:
+def _check_offsets(begins: Array, length: int) -> None:
     if not len(begins):
         return
     if begins[0] != 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.shapes import normalize_dims
 from evergrad.core.tensor import Tensor
@@ -12,8 +12,11 @@ from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.ops.rows.movement.views import reshape
 from evergrad.ops.surface.public import NUMBERS, expose
 
+if TYPE_CHECKING:
+    pass
 
-def _spacings(spacing: object, input: Tensor, dim: Any) -> tuple[tuple[int, ...], list[Any]]:
+
+def _spacings(spacing: object, input: Tensor, dim: Any) -> tuple[tuple[int, ...], list[object]]:
     """The dimensions to go along, and for each a step or the coordinates."""
     dims = normalize_dims(() if dim is None else dim, input.ndim)
     if spacing is None or spacing.__class__ in NUMBERS:
@@ -29,6 +32,12 @@ def _spacings(spacing: object, input: Tensor, dim: Any) -> tuple[tuple[int, ...]
             "torch.gradient expected spacing to be unspecified, a scalar, or a list of length "
             f"equal to {wanted}, but got a list of length {len(given)}"
         )
+    for step in given:
+        if isinstance(step, Tensor) and step.device != input.device:
+            raise RuntimeError(
+                "torch.gradient expected each tensor to be on the same device, but got devices "
+                f"{input.device} and {step.device}"
+            )
     return dims, given
 
 
@@ -48,7 +57,7 @@ def _steps(step: object, x: Tensor, dim: int) -> tuple[Any, Any, Any, Any]:
     return left, right, (apart[0], apart[1 % (extent - 1)]), (apart[-1], apart[-2 % (extent - 1)])
 
 
-def _edge(near: Tensor, next: Tensor, third: Tensor | None, steps: tuple[Any, Any]) -> Any:
+def _edge(near: Tensor, next: Tensor, third: Tensor | None, steps: tuple[int, int]) -> Tensor:
     """The slope at an end, going inwards: by two points or, with a third, by a parabola."""
     h, further = steps
     if third is None:

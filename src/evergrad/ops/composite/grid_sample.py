@@ -14,7 +14,8 @@ from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import cast
 from evergrad.core.row_facts import AutocastPolicy
-from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tensor import Tensor
+from evergrad.core.types import Array
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.composite.activations import hardtanh, widened
 from evergrad.ops.composite.interpolate import cubic_weights
@@ -26,6 +27,7 @@ from evergrad.ops.rows.indexing.scatter import gather
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.slices import select
 from evergrad.ops.rows.movement.views import expand, reshape, transpose, unsqueeze
+from evergrad.ops.surface.convert import adopt
 from evergrad.ops.surface.handles import detach
 
 
@@ -61,11 +63,11 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     along = [_positions(n, aligned).astype(theta.dtype.np) for n in extents]
     mesh = np.meshgrid(*along, indexing="ij")
     points = np.stack([*reversed(mesh), np.ones_like(mesh[0])], -1).reshape(-1, rank + 1)
-    grid = matmul(from_array(points), transpose(theta, 1, 2))
+    grid = matmul(adopt(points), transpose(theta, 1, 2))
     return reshape(grid, (size[0], *extents, rank))
 
 
-def _positions(extent: int, aligned: bool) -> Any:
+def _positions(extent: int, aligned: bool) -> Array:
     """The elements of a dimension from -1 to 1: those being the outer centers, or the edges."""
     if extent <= 1:
         return np.zeros(extent)

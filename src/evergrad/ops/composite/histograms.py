@@ -70,7 +70,7 @@ def _histogram(
 
 @expose()
 def histogram(
-    input: Tensor, bins: Any = 100, *, range: Sequence[float] | None = None,
+    input: Tensor, bins: object = 100, *, range: Sequence[float] | None = None,
     weight: Tensor | None = None, density: bool = False,
 ) -> Any:  # fmt: skip
     """How many elements, or how much weight, fall into each bin, and the edges of the bins. These

@@ -9,43 +9,58 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import as_float32
 from evergrad.core.bind import cast
+from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.shapes import Shape, as_shape
-from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tensor import Tensor
+from evergrad.core.types import Array
 from evergrad.ops.composite.activations import widened
 from evergrad.ops.composite.adaptive_pool import adaptive_mean
 from evergrad.ops.rows.elementwise.clamp import clamp
 from evergrad.ops.rows.elementwise.rounding import floor
 from evergrad.ops.rows.indexing.functions import index_select
 from evergrad.ops.rows.movement.views import reshape
+from evergrad.ops.surface.convert import adopt
 
 if TYPE_CHECKING:
-    from evergrad.core.types import Floats
+    from evergrad.core.types import Floats, Ints
 
-Array = np.ndarray[Any, Any]
 
 _RANKS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3, "lanczos": 2}
 _SMOOTH = tuple(_RANKS)
+# Larger results are computed row by row: into pooled memory, and in parallel.
+_FEW_ELEMENTS = 1 << 15
 
 
 def interpolate(
-    input: Tensor, size: Any = None, scale_factor: object = None, mode: str = "nearest",
+    input: Tensor, size: Ints | None = None, scale_factor: object = None, mode: str = "nearest",
     align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:  # fmt: skip
     """Resize the dimensions behind samples and channels to a size or by a factor."""
     _check_mode(input, mode, align_corners, antialias)
-    rank = input.ndim - 2
     sizes, factors = _target(input._type.shape[2:], size, scale_factor)
     if recompute_scale_factor:
         if factors is None:
             raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
         factors = None
+    return resampled_to(input, sizes, factors, mode, bool(align_corners), antialias)
+
+
+def resampled_to(
+    input: Tensor, sizes: Shape, factors: Sequence[float | None] | None, mode: str, align: bool,
+    antialias: bool,
+) -> Tensor:  # fmt: skip
+    """The dimensions behind samples and channels resampled to these sizes; at the distances that
+    factors say, where they are given."""
+    rank = input.ndim - 2
     _check_sizes(input._type.shape[2:], sizes)
     in_bytes = input.dtype is dtypes.uint8 and mode in _KERNELS
     mixes = mode not in ("nearest", "nearest-exact")
@@ -54,16 +69,17 @@ def interpolate(
             f"\"interpolate\" with mode='{mode}' not implemented for '{input.dtype.name}'"
         )
     if mode == "area":
-        return adaptive_mean(input, sizes)
+        return adaptive_mean(as_float32(input) if rank == 3 else input, sizes)
     target = input.dtype
     # 16-bit floats are mixed in float32 over all dimensions, and rounded once.
     input = widened(input) if mixes else input
-    for dim in reversed(range(rank)) if in_bytes else range(rank):
+    # The last dimension first, as PyTorch: the others are sums of whole rows then.
+    for dim in reversed(range(rank)):
         factor = None if factors is None else factors[dim]
         kernel = _KERNELS[mode] if antialias else None
         given = cast(input, dtypes.float32) if in_bytes else input
-        found = _resampled(given, dim + 2, sizes[dim], factor, mode, bool(align_corners), kernel)
-        # As PyTorch, whose bytes are rounded after each dimension, the last one first.
+        found = _resampled(given, dim + 2, sizes[dim], factor, mode, align, kernel)
+        # As PyTorch, whose bytes are rounded after each dimension.
         input = cast(clamp(floor(found + 0.5), 0, 255), dtypes.uint8) if in_bytes else found
     return cast(input, target)
 
@@ -129,27 +145,31 @@ def _resampled(
 ) -> Tensor:  # fmt: skip
     """One dimension resampled to ``size`` elements."""
     extent = input._type.shape[dim]
-    wide: Any = np.float64 if input.dtype is dtypes.float64 and mode in _SMOOTH else np.float32
+    wide: type = np.float64 if input.dtype is dtypes.float64 and mode in _SMOOTH else np.float32
     step = wide(extent / size if factor is None else 1 / factor)
     if mode in ("nearest", "nearest-exact"):
         half = wide(0.5 if mode == "nearest-exact" else 0)
         places = np.floor((np.arange(size, dtype=wide) + half) * step)
         chosen = np.minimum(places.astype(np.int64), extent - 1)
-        return index_select(input, dim, from_array(chosen))
+        return index_select(input, dim, adopt(chosen))
     if extent == size and (factor is None or factor == 1):
         return input * 1
     if align:
         step = wide((extent - 1) / (size - 1) if size > 1 else 0)
-    places_and_weights = (
-        _taps(size, extent, step, align, mode)
-        if kernel is None
-        else _averaging_taps(size, extent, step, kernel)
-    )
+    weights_type = input.dtype.np
+    arrays = _taps_of(size, extent, step, align, mode, kernel, weights_type)
+    taps = [adopt(a) for a in arrays]
+    mixed = _mixed if input._type.numel // extent * size < _FEW_ELEMENTS else _mixed.function
+    return mixed(input, *taps, dim=dim)  # type: ignore[no-any-return]
+
+
+@eager_composite(least=1, plans=False)
+def _mixed(input: Tensor, *taps: Tensor, dim: int) -> Tensor:
+    """The weighted sum of places along a dimension; ``taps`` are places and weights in turn."""
     result: Tensor | None = None
-    for places, weights in zip(*places_and_weights, strict=True):
-        shape = (size,) + (1,) * (input.ndim - 1 - dim)
-        weight = reshape(from_array(weights.astype(input.dtype.np)), shape)
-        part = index_select(input, dim, from_array(places)) * weight
+    for places, weights in zip(taps[::2], taps[1::2], strict=True):
+        weight = reshape(weights, (-1,) + (1,) * (input.ndim - 1 - dim))
+        part = index_select(input, dim, places) * weight
         result = part if result is None else result + part
     assert result is not None
     return result
@@ -158,6 +178,21 @@ def _resampled(
 Taps = tuple[
     list[Array], list[Array]
 ]  # for each tap, where every target element looks, and weights
+
+
+@lru_cache(64)
+def _taps_of(
+    size: int, extent: int, step: object, align: bool, mode: str, kernel: Kernel | None,
+    weights_type: np.dtype[np.generic],
+) -> tuple[Array, ...]:  # fmt: skip
+    """Places and weights of each tap. Nothing writes to them: they are arguments of the weighted
+    sum alone."""
+    found = (
+        _taps(size, extent, step, align, mode)
+        if kernel is None
+        else _averaging_taps(size, extent, step, kernel)
+    )
+    return tuple(a for p, w in zip(*found, strict=True) for a in (p, w.astype(weights_type)))
 
 
 def _taps(size: int, extent: int, step: Any, align: bool, mode: str) -> Taps:
@@ -200,28 +235,30 @@ def cubic_weights(share: Any) -> list[Any]:
     return [_far(share + 1), _near(share), _near(1 - share), _far(2 - share)]
 
 
-def _near(x: Any, a: float = -0.75) -> Any:
-    return ((a + 2) * x - (a + 3)) * x * x + 1
+def _near(x: Any, a: float = -0.75) -> Array:
+    result: Array = ((a + 2) * x - (a + 3)) * x * x + 1
+    return result
 
 
-def _far(x: Any, a: float = -0.75) -> Any:
-    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+def _far(x: Any, a: float = -0.75) -> Array:
+    result: Array = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return result
 
 
 # -- kernels for averages -----------------------------------------------------------------------
 
 
-def _tent(x: Any) -> Any:
+def _tent(x: Any) -> object:
     return np.maximum(1 - np.abs(x), 0)
 
 
-def _cubic(x: Any) -> Any:
+def _cubic(x: Any) -> object:
     """Keys' kernel with a = -0.5, as PyTorch has it here."""
     size = np.abs(x)
     return np.where(size < 1, _near(size, -0.5), np.where(size < 2, _far(size, -0.5), 0))
 
 
-def _lanczos(x: Any) -> Any:
+def _lanczos(x: Any) -> object:
     return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
 
 
@@ -234,8 +271,8 @@ _KERNELS: dict[str, Kernel] = {
 
 
 def upsample(
-    input: Tensor, size: object = None, scale_factor: Floats | None = None, mode: str = "nearest",
-    align_corners: bool | None = None,
+    input: Tensor, size: Ints | None = None, scale_factor: Floats | None = None,
+    mode: str = "nearest", align_corners: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """An older name of ``interpolate``.
 
@@ -253,7 +290,7 @@ def upsample(
 
 
 def upsample_nearest(
-    input: Tensor, size: object = None, scale_factor: Floats | None = None
+    input: Tensor, size: Ints | None = None, scale_factor: Floats | None = None
 ) -> Tensor:
     """``interpolate`` to the nearest element.
 
@@ -270,7 +307,7 @@ def upsample_nearest(
 
 
 def upsample_bilinear(
-    input: Tensor, size: object = None, scale_factor: Floats | None = None
+    input: Tensor, size: Ints | None = None, scale_factor: Floats | None = None
 ) -> Tensor:
     """``interpolate`` between four elements, corners on corners.
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 
+from evergrad.core.autocast import under_autocast
 from evergrad.core.tensor import Tensor
 from evergrad.ops.composite.classification_losses import cross_entropy
 from evergrad.ops.rows.matmul import linear
+
+# Under autocast it is the public function, in float32.
+_cross_entropy = under_autocast(cross_entropy)
 
 
 def _check(input: Tensor, linear_weight: Tensor, linear_bias: Tensor | None) -> None:
@@ -53,7 +57,7 @@ def linear_cross_entropy(
     bias = None if linear_bias is None else linear_bias.reshape(-1)
     logits = linear(input, flat, bias).reshape(shape)
     ignored = -100 if ignore_index is None else ignore_index
-    return cross_entropy(
+    return _cross_entropy(
         logits, target, weight, ignore_index=ignored, reduction=reduction,
         label_smoothing=label_smoothing,
     )  # fmt: skip

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
+from evergrad.core.dtypes import INTEGRAL, bool_
 from evergrad.core.families import elementwise
+from evergrad.core.prepared import not_repeated, prepared
 from evergrad.core.row_facts import AutocastPolicy, Builder, Value, expensive
 from evergrad.core.shapes import broadcast_shapes
 from evergrad.core.tensor import Array, Tensor
@@ -65,19 +66,29 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
     return mean(loss) if reduction == "mean" else total(loss)
 
 
-def _matched(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def _matched(input: Tensor, target: Tensor, stacklevel: int = 3) -> tuple[Tensor, Tensor]:
     """Input and target in their common shape, which should be that of both."""
     if input._type.shape == target._type.shape:
         return input, target
+    not_repeated()
     warnings.warn(
         f"Using a target size ({target.shape}) that is different to the input size "
         f"({input.shape}). This will likely lead to incorrect results due to broadcasting. Please "
         "ensure they have the same size.",
         UserWarning,
-        stacklevel=3,
+        stacklevel=stacklevel,
     )
     shape = broadcast_shapes(input._type.shape, target._type.shape)
     return expand(input, shape), expand(target, shape)
+
+
+def _difference(name: str, input: Tensor, target: Tensor) -> Tensor:
+    """Input less target, of which one may be boolean, but none complex."""
+    x, y = _matched(input, target, stacklevel=4)
+    x, y = (cast(v, w.dtype) if v.dtype is bool_ else v for v, w in ((x, y), (y, x)))
+    difference = x - y
+    require_floating(name, difference)
+    return difference
 
 
 def _check_weight(input: Tensor, weight: Tensor) -> None:
@@ -99,19 +110,19 @@ def _weighted(loss: Tensor, input: Tensor, weight: Tensor | None, reduction: str
 
 
 @autocast_policy(AutocastPolicy.FLOAT32)
+@prepared
 def mse_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The squared difference."""
     reduction = chosen_reduction(reduction, size_average, reduce)
-    x, y = _matched(input, target)
-    difference = x - y
-    require_floating("mse_loss", difference)
+    difference = _difference("mse_loss", input, target)
     return _weighted(square(difference), input, weight, reduction)
 
 
 @autocast_policy(AutocastPolicy.FLOAT32)
+@prepared
 def l1_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", weight: Tensor | None = None,
@@ -123,6 +134,7 @@ def l1_loss(
 
 
 @autocast_policy(AutocastPolicy.FLOAT32)
+@prepared
 def smooth_l1_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", beta: float = 1.0,
@@ -131,8 +143,7 @@ def smooth_l1_loss(
     reduction = chosen_reduction(reduction, size_average, reduce)
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
-    x, y = _matched(input, target)
-    difference = x - y
+    difference = _difference("smooth_l1_loss", input, target)
     size = absolute(difference)
     if beta == 0:
         return reduced(size, reduction)
@@ -141,6 +152,7 @@ def smooth_l1_loss(
 
 
 @autocast_policy(AutocastPolicy.FLOAT32)
+@prepared
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
     weight: Tensor | None = None,
@@ -149,8 +161,7 @@ def huber_loss(
     reduction = chosen_reduction(reduction, None, None)
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
-    x, y = _matched(input, target)
-    difference = x - y
+    difference = _difference("huber_loss", input, target)
     size = absolute(difference)
     loss = where(size >= delta, (size - 0.5 * delta) * delta, square(difference) * 0.5)
     if weight is not None:
@@ -162,11 +173,11 @@ def huber_loss(
 # -- probabilities ------------------------------------------------------------------------------
 
 
-def _bounded_logs(x: Array) -> tuple[Any, Any]:
+def _bounded_logs(x: Array) -> tuple[Array, Array]:
     return np.maximum(np.log(x), -100), np.maximum(np.log1p(-x), -100)
 
 
-def _bce_eval(x: Array, t: Array) -> Any:
+def _bce_eval(x: Array, t: Array) -> object:
     of_one, of_zero = _bounded_logs(x)
     return (t - 1) * of_zero - t * of_one
 
@@ -222,6 +233,7 @@ def _require_probabilities(name: str, given: Tensor) -> None:
 
 
 @autocast_policy(AutocastPolicy.FLOAT32)
+@prepared
 def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None,
     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -231,7 +243,8 @@ def binary_cross_entropy_with_logits(
     reduction = chosen_reduction(reduction, size_average, reduce)
     if target._type.shape != input._type.shape:
         raise ValueError(
-            f"Target size ({target.shape}) must be the same as input size ({input.shape})"
+            f"Target size ({target.shape}) must be the same as input size ({input.shape}). "
+            "Bring one to the shape of the other: target.view_as(input), .squeeze(1)."
         )
     x, wanted = widened(input), widened(target)
     against = logaddexp(-x, 0.0)  # minus the logarithm of sigmoid(input)
@@ -258,6 +271,8 @@ def kl_div(
             stacklevel=2,
         )
     reduction = chosen_reduction("sum" if by_batch else reduction, size_average, reduce)
+    if min(input.dtype.category, target.dtype.category) <= INTEGRAL:
+        raise RuntimeError("kl_div: Integral inputs not supported.")
     if log_target:
         loss = exp(target) * (target - input)
     else:
@@ -348,7 +363,7 @@ def soft_margin_loss(
 ) -> Tensor:  # fmt: skip
     """``log(1 + exp(-target * input))``, for targets 1 and -1."""
     reduction = chosen_reduction(reduction, size_average, reduce)
-    return reduced(logaddexp(-target * input, 0.0), reduction)
+    return reduced(logaddexp(-(target * input), 0.0), reduction)
 
 
 def multilabel_soft_margin_loss(

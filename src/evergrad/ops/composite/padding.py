@@ -7,20 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core.autocast import as_float32
 from evergrad.core.bind import bind
+from evergrad.core.prepared import prepared
 from evergrad.core.shapes import Shape
-from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tensor import Tensor
 from evergrad.core.views import ViewChain
 from evergrad.ops.rows.creation.constants import full
 from evergrad.ops.rows.indexing.arguments import number_as
 from evergrad.ops.rows.indexing.index import INDEX
 from evergrad.ops.rows.movement.slices import PAD_SLICE, SLICE
 from evergrad.ops.rows.movement.views import clone
+from evergrad.ops.surface.convert import adopt
 from evergrad.ops.surface.view_forms import UPDATE
 
 _MODES = ("constant", "reflect", "replicate", "circular")
 
 
+@prepared
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: object = None) -> Tensor:
     """Padded by ``pad`` = (left, right, top, bottom, ...), from the last dimension backwards."""
     amounts = [int(n) for n in pad]
@@ -87,12 +91,14 @@ def _pad_by_index(x: Tensor, edges: Sequence[tuple[int, int]], mode: str) -> Ten
     """Padded with elements of the tensor itself, one dimension after the other."""
     if mode == "circular":
         x, edges = _cropped(x, edges), _grown(edges)
+    else:
+        x = as_float32(x)
     shape = x._type.shape
     for dim, (before, after) in enumerate(edges):
         if (before, after) != (0, 0):
             _require_enough(mode, shape, dim, before, after)
             places = _places(mode, shape[dim], before, after)
-            x = bind(INDEX, x, from_array(places), start=dim, wrap=True)
+            x = bind(INDEX, x, adopt(places), start=dim, wrap=True)
     return clone(x) if x._type.shape == shape else x
 
 

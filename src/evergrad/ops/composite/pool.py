@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.autocast import autocast_policy
+from evergrad.core.autocast import as_float32, autocast_policy
 from evergrad.core.bind import bind
+from evergrad.core.prepared import prepared
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape
-from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tensor import Tensor
+from evergrad.core.types import Array
 from evergrad.errors import ShapeError
 from evergrad.ops.rows.creation.constants import zeros
 from evergrad.ops.rows.elementwise.basic import div, relu
@@ -27,6 +29,7 @@ from evergrad.ops.rows.indexing.scatter import scatter
 from evergrad.ops.rows.movement.views import reshape
 from evergrad.ops.rows.pool.geometry import Windows, per_dim
 from evergrad.ops.rows.pool.windows import MAX_POOL, MAX_POOL_PLACES, WINDOW_SUM
+from evergrad.ops.surface.convert import adopt
 from evergrad.ops.surface.public import TensorFunction, expose
 
 if TYPE_CHECKING:
@@ -45,6 +48,11 @@ def _windows(
         raise ShapeError(
             f"{name}: Expected {rank + 1}D or {rank + 2}D (batch mode) tensor with optional 0 dim "
             f"batch size for input, but got:{list(input._type.shape)}"
+        )
+    if 0 in input._type.shape[input.ndim - rank - 1 :]:
+        raise ShapeError(
+            f"{name}(): Expected input's non-batch dimensions to have positive length, but input "
+            f"has a shape of {list(input._type.shape)}"
         )
     kernel = per_dim("kernel_size", kernel_size, rank)
     unset = stride is None or (isinstance(stride, Sequence) and not stride)
@@ -106,7 +114,7 @@ def _reaching_beyond(windows: Windows) -> tuple[tuple[int, int], ...]:
 # -- the largest --------------------------------------------------------------------------------
 
 
-def _max_pool(rank: int) -> Callable[..., Any]:
+def _max_pool(rank: int) -> Callable[..., object]:
     def function(
         input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False, return_indices: bool = False,
@@ -114,15 +122,16 @@ def _max_pool(rank: int) -> Callable[..., Any]:
         windows = _windows(
             function.__name__, rank, input, kernel_size, stride, padding, dilation, ceil_mode
         )
-        largest = bind(MAX_POOL, input, windows=windows)
+        # PyTorch's policy is that of the function without indices.
+        given = input if return_indices or rank < 3 else as_float32(input)
+        largest = bind(MAX_POOL, given, windows=windows)
         if not return_indices:
             return largest
         return largest, bind(MAX_POOL_PLACES, input, windows=windows)
 
     function.__name__ = function.__qualname__ = f"max_pool{rank}d"
     function.__doc__ = f"The largest element of each window of the last {rank} dimension(s)."
-    policy = AutocastPolicy.FLOAT32 if rank == 3 else AutocastPolicy.KEEP
-    return expose(method=False, out=False)(autocast_policy(policy)(function))
+    return expose(method=False, out=False)(function)
 
 
 def _max_pool_with_indices(
@@ -169,7 +178,7 @@ def _max_unpool(rank: int) -> TensorFunction:
 
     function.__name__ = function.__qualname__ = f"max_unpool{rank}d"
     function.__doc__ = f"Zeros with each element back where ``max_pool{rank}d`` took it from."
-    return autocast_policy(AutocastPolicy.KEEP if rank == 1 else AutocastPolicy.FLOAT32)(function)
+    return autocast_policy(AutocastPolicy.FLOAT32)(function)
 
 
 def _unpooled_size(
@@ -237,17 +246,17 @@ def _avg_pool(
     return div(total, divisor, rounding_mode="trunc" if whole else None)
 
 
-def _divisor(windows: Windows, outside: Shape, like: Tensor) -> Any:
+def _divisor(windows: Windows, outside: Shape, like: Tensor) -> Tensor | int:
     """How many elements each window has, counting ``outside`` of the padding as elements: one
     number if it is the same for all windows."""
     counts = _window_counts(windows, outside)
     if isinstance(counts, int):
         return counts
-    return from_array(counts.astype(like.dtype.np))
+    return adopt(counts.astype(like.dtype.np))
 
 
 @functools.lru_cache(256)
-def _window_counts(windows: Windows, outside: Shape) -> Any:
+def _window_counts(windows: Windows, outside: Shape) -> int | Array:
     counts: Any = 1
     for dim, extra in enumerate(outside):
         begin = np.arange(windows.counts[dim]) * windows.stride[dim] - windows.padding[dim][0]
@@ -260,6 +269,7 @@ def _window_counts(windows: Windows, outside: Shape) -> Any:
 
 
 @expose(method=False, out=False)
+@prepared
 def avg_pool1d(
     input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
     ceil_mode: bool = False, count_include_pad: bool = True,
@@ -268,6 +278,7 @@ def avg_pool1d(
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
+@prepared
 def avg_pool2d(
     input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
@@ -279,6 +290,7 @@ def avg_pool2d(
 
 
 @autocast_policy(AutocastPolicy.FLOAT32)
+@prepared
 def avg_pool3d(
     input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
@@ -304,14 +316,14 @@ def avg_pool3d(
 
 
 def _lp_pool(
-    rank: int, input: Tensor, norm_type: Any, kernel_size: Any, stride: Any, ceil_mode: bool
+    rank: int, input: Tensor, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool
 ) -> Tensor:
     if norm_type == math.inf:
         largest = (max_pool1d, max_pool2d, max_pool3d)[rank - 1]
         return largest(absolute(input), kernel_size, stride, ceil_mode=ceil_mode)  # type: ignore[no-any-return]
     means = _avg_pool(rank, input**norm_type, kernel_size, stride, 0, ceil_mode, True, None)
     count = math.prod(per_dim("kernel_size", kernel_size, rank))
-    return (sign(means) * relu(absolute(means)) * count) ** (1.0 / norm_type)  # type: ignore[no-any-return]
+    return (sign(means) * relu(absolute(means)) * count) ** (1.0 / norm_type)
 
 
 def lp_pool1d(

@@ -10,8 +10,12 @@ from typing import Any
 
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
+from evergrad.core.bind import cast
+from evergrad.core.dtypes import promote_types
+from evergrad.core.prepared import prepared
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, normalize_dim
+from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.composite.einsum import einsum
@@ -59,6 +63,7 @@ def _check_stacks(batch1: Tensor, batch2: Tensor) -> None:
 
 @expose()
 @autocast_policy(AutocastPolicy.OFF)
+@prepared
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """The product of a matrix and a vector."""
     if input.ndim != 2 or vec.ndim != 1:
@@ -68,6 +73,7 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
 
 @expose()
 @autocast_policy(AutocastPolicy.OFF)
+@prepared
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The sum of the products of two vectors' elements."""
     if input.ndim != 1 or tensor.ndim != 1:
@@ -88,6 +94,7 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
 
 
 @expose()
+@prepared
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """The products of all vectors along the last dimensions; plain products with a number."""
     if not input.ndim or not other.ndim:
@@ -103,6 +110,7 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
 
 
 @expose("ger")
+@prepared
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """Every element of one vector times every element of another."""
     _check_vectors("outer", self=input, vec2=vec2)
@@ -129,7 +137,7 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
                 f"multi_dot(): tensors {i} and {i + 1} with shapes {list(a._type.shape)} and "
                 f"{list(b._type.shape)} cannot be multiplied"
             )
-    operands: list[Any] = []
+    operands: list[object] = []
     for i, matrix in enumerate(matrices):
         operands += [matrix, [i, i + 1]]
     return einsum(*operands, [0, len(matrices)])
@@ -155,6 +163,7 @@ def _plus(input: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> Tensor:
 
 @expose(inplace=True)
 @autocast_policy(AutocastPolicy.LOWER)
+@prepared
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: object = 1, alpha: object = 1
 ) -> Tensor:
@@ -167,6 +176,7 @@ def addmm(
 
 @expose(inplace=True)
 @autocast_policy(AutocastPolicy.OFF)
+@prepared
 def addmv(
     input: Tensor, mat: Tensor, vec: Tensor, *, beta: object = 1, alpha: object = 1
 ) -> Tensor:
@@ -186,8 +196,21 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any
     _check_vectors("addr", vec1=vec1, vec2=vec2)
     product = outer(vec1, vec2)
     expanded = expand(input, product._type.shape)
+    if product.dtype is dtypes.bool_ and input.dtype is dtypes.bool_:
+        alpha, beta = _as_truth("alpha", alpha), _as_truth("beta", beta)
     scaled = product if alpha == 1 else product * alpha
-    return scaled if beta == 0 else (expanded if beta == 1 else expanded * beta) + scaled
+    if beta == 0:
+        return cast(scaled, promote_types(input.dtype, scaled.dtype))
+    return (expanded if beta == 1 else expanded * beta) + scaled
+
+
+def _as_truth(name: str, scale: object) -> bool:
+    """The scale of a sum of booleans."""
+    if isinstance(scale, float):
+        raise RuntimeError(
+            f"For integral input tensors, argument {name} must not be a floating point number."
+        )
+    return bool(scale)
 
 
 @expose(inplace=True)
@@ -204,6 +227,7 @@ def addbmm(
 
 @expose(inplace=True)
 @autocast_policy(AutocastPolicy.LOWER)
+@prepared
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: object = 1, alpha: object = 1
 ) -> Tensor:
@@ -216,6 +240,7 @@ def baddbmm(
 
 
 @expose(method=False)
+@prepared
 def tensordot(a: Tensor, b: Tensor, dims: object = 2) -> Tensor:
     """The sum over pairs of dimensions: ``dims`` many last with first, or as two lists."""
     dims_a, dims_b = _contracted_dims(a, b, dims)
@@ -235,7 +260,10 @@ def tensordot(a: Tensor, b: Tensor, dims: object = 2) -> Tensor:
     summed = math.prod(a._type.shape[i] for i in dims_a)
     left = reshape(permute(a, free_a + dims_a), (math.prod(kept_a), summed))
     right = reshape(permute(b, dims_b + free_b), (summed, math.prod(kept_b)))
-    return reshape(matmul(left, right), kept_a + kept_b)
+    if math.prod(kept_a + kept_b) != 1 or STATE.get().autocast is None:
+        return reshape(matmul(left, right), kept_a + kept_b)
+    with using(autocast=None):  # PyTorch's scalar product has no policy
+        return reshape(matmul(left, right), kept_a + kept_b)
 
 
 def _contracted_dims(a: Tensor, b: Tensor, dims: Any) -> tuple[Shape, Shape]:
@@ -273,6 +301,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
 
 
 @expose(numpy_names=True)
+@prepared
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The cross product of vectors of length 3."""
     if dim is None:

@@ -10,7 +10,7 @@ time and bytes of a compiled step follow the rows that were looked up.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
@@ -108,7 +108,7 @@ def _clamped(trace: Trace, eqn: Equation, shape: Shape) -> Rows | None:
     return None if found is None else Rows(found.numbers, clamp(found.sums(), low, high))
 
 
-def _producer(trace: Trace, value: Any) -> Equation | None:
+def _producer(trace: Trace, value: object) -> Equation | None:
     """The equation of which a value is the result."""
     return next((e for e in reversed(trace.equations) if value in e.outs), None)
 

@@ -65,8 +65,8 @@ def cov(
         if given is not None:
             _check_weights(name, given, count, category)
             weights = given if weights is None else weights * given
-    sum_of_weights: Any = count if weights is None else total(weights)
-    freedom: Any = sum_of_weights - correction
+    sum_of_weights: int | Tensor = count if weights is None else total(weights)
+    freedom: int | Tensor = sum_of_weights - correction
     if aweights is not None and correction:
         freedom = sum_of_weights - total(weights * aweights) / sum_of_weights * correction
     if isinstance(freedom, Tensor) and not is_known(freedom):

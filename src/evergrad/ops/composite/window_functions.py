@@ -107,7 +107,7 @@ def kaiser_window(
 ) -> Tensor:  # fmt: skip
     """``i0(beta * sqrt(1 - (2 n / N - 1)^2)) / i0(beta)``"""
 
-    def shape(n: Array, last: int) -> Any:
+    def shape(n: Array, last: int) -> Array:
         place = n.astype(np.float64) * (2 / last) - 1
         return np.i0(beta * np.sqrt(np.maximum(1 - place * place, 0))) / np.i0(beta)
 

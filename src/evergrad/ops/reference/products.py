@@ -90,7 +90,7 @@ tensor([[12., 12.],
 
 Args:
     equation: subscripts of each operand and of the result; a letter that the result does not have
-        is summed over, ``...`` stands for dimensions that broadcast
+        is summed over, ``...`` denotes dimensions that broadcast
     operands: tensors
 
 Several operands are multiplied in a good order, found by ``opt_einsum``.

@@ -67,7 +67,7 @@ the larger of each two.
 
 Args:
     input: any real tensor
-    dim: dimension to reduce; a tensor in its place stands for ``other``
+    dim: dimension to reduce; a tensor in its place is taken as ``other``
     keepdim: whether the dimension stays, with extent 1
     other: tensor to compare with, element by element: see :func:`maximum`
 
@@ -88,7 +88,7 @@ the smaller of each two.
 
 Args:
     input: any real tensor
-    dim: dimension to reduce; a tensor in its place stands for ``other``
+    dim: dimension to reduce; a tensor in its place is taken as ``other``
     keepdim: whether the dimension stays, with extent 1
     other: tensor to compare with, element by element: see :func:`minimum`
 

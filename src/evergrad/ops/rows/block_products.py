@@ -52,11 +52,12 @@ def _in_range(rows: Array, extent: int, dim: int) -> Array:
     return in_bounds(rows, extent, dim, False, IndexError)
 
 
-def _multiply(values: Array, dense: Array) -> Any:
+def _multiply(values: Array, dense: Array) -> Array:
     """``values[e] @ dense[e]`` for each ``e``; numbers instead of 1 x 1 matrices."""
     if values.shape[1:] == (1, 1):
         return values * dense
-    return np.matmul(values, dense)
+    result: Array = np.matmul(values, dense)
+    return result
 
 
 def _product(values: Array, dense: Array, rows: Array, columns: Array, *, count: int) -> Array:
@@ -103,7 +104,9 @@ def _product_type(
     return tensor_type((count, values.shape[1], dense.shape[2]), values.dtype)
 
 
-def _samples_type(a: TensorType, b: TensorType, rows: TensorType, columns: TensorType) -> Any:
+def _samples_type(
+    a: TensorType, b: TensorType, rows: TensorType, columns: TensorType
+) -> TensorType:
     if len(a.shape) != 3 or len(b.shape) != 3 or a.shape[2] != b.shape[2]:
         raise ShapeError(f"block rows of {a} and {b} have no products")
     return tensor_type((rows.shape[0], a.shape[1], b.shape[1]), a.dtype)
@@ -121,7 +124,7 @@ def _product_vjp(
     columns: Tensor,
     *,
     count: int,
-) -> Any:
+) -> tuple[Tensor, Tensor, None, None]:
     extent = dense._type.shape[0]
     return (
         block_samples(g, conj(dense), rows, columns),
@@ -132,7 +135,7 @@ def _product_vjp(
 
 def _samples_vjp(
     g: Tensor, out: Tensor, a: Tensor, b: Tensor, rows: Tensor, columns: Tensor
-) -> Any:
+) -> tuple[Tensor, Tensor, None, None]:
     return (
         block_product(g, conj(b), rows, columns, a._type.shape[0]),
         block_product(transpose(g, 1, 2), conj(a), columns, rows, b._type.shape[0]),
@@ -141,8 +144,13 @@ def _samples_vjp(
 
 
 def _bilinear_jvp(
-    op: Op, tangents: Any, a: Tensor, b: Tensor, *places: Tensor, **attrs: object
-) -> Any:
+    op: Op,
+    tangents: Sequence[Tensor | None],
+    a: Tensor,
+    b: Tensor,
+    *places: Tensor,
+    **attrs: object,
+) -> object:
     ta, tb = tangents[:2]
     first = None if ta is None else bind(op, ta, b, *places, **attrs)
     second = None if tb is None else bind(op, a, tb, *places, **attrs)
@@ -151,11 +159,15 @@ def _bilinear_jvp(
     return first + second
 
 
-def _product_jvp(tangents: Any, out: Tensor, *args: Tensor, **attrs: Any) -> Any:
+def _product_jvp(
+    tangents: Sequence[Tensor | None], out: Tensor, *args: Tensor, **attrs: Any
+) -> object:
     return _bilinear_jvp(BLOCK_PRODUCT, tangents, *args, **attrs)
 
 
-def _samples_jvp(tangents: Any, out: Tensor, *args: Tensor, **attrs: Any) -> Any:
+def _samples_jvp(
+    tangents: Sequence[Tensor | None], out: Tensor, *args: Tensor, **attrs: Any
+) -> object:
     return _bilinear_jvp(BLOCK_SAMPLES, tangents, *args, **attrs)
 
 
@@ -173,7 +185,7 @@ def _flat(x: Tensor) -> Tensor:
     return reshape(x, (shape[0] * shape[1], *shape[2:]))
 
 
-def _batch(op: Op, args: Sequence[Tensor], dims: Dims, **attrs: Any) -> Any:
+def _batch(op: Op, args: Sequence[Tensor], dims: Dims, **attrs: Any) -> tuple[Tensor, int]:
     size = batch_size(args, dims)
     a, b, rows, columns = (at_front(x, d, size) for x, d in zip(args, dims, strict=True))
     extent = attrs["count"] if op is BLOCK_PRODUCT else a._type.shape[1]

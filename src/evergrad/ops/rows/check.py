@@ -9,7 +9,6 @@ status word, and the error is made by interpreting the traced graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -56,7 +55,7 @@ def _type(condition: TensorType, *values: TensorType, error: str, message: Templ
 
 
 def _batch(
-    op: Op, args: Sequence[Any], dims: Sequence[int | None], **attrs: Any
+    op: Op, args: Sequence[Tensor], dims: Sequence[int | None], **attrs: object
 ) -> tuple[Tensor, None]:
     """All examples are checked at once; the message shows the first one that fails."""
     condition, *values = args

@@ -41,12 +41,14 @@ def _same_type(x: TensorType, **attrs: object) -> TensorType:
     return x
 
 
-def _same_batch(op: Op, args: Sequence[Tensor], dims: Sequence[int | None], **attrs: object) -> Any:
+def _same_batch(
+    op: Op, args: Sequence[Tensor], dims: Sequence[int | None], **attrs: object
+) -> object:
     """Every element is treated alike, so a batch is communicated as it is."""
     return bind(op, *args, **attrs), dims[0]
 
 
-def _evaluated(kind: str, alone: Callable[[Array], Array] = lambda x: x) -> Any:
+def _evaluated(kind: str, alone: Callable[[Array], Array] = lambda x: x) -> Callable[..., Array]:
     """The evaluation of a row; ``alone`` gives its result, or a view of it, in a group of one."""
 
     def evaluate(
@@ -143,7 +145,7 @@ def _all_to_all_type(
 
 def _all_to_all_transpose(
     g: Tensor, x: Tensor, *, received: object, sent: object, **attrs: object
-) -> Any:
+) -> object:
     return bind(ALL_TO_ALL, g, received=sent, sent=received, **attrs)
 
 

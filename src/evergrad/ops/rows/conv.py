@@ -109,7 +109,7 @@ def _conv_eval(x: Array, w: Array, *, windows: Windows, groups: int) -> Array:
     return out
 
 
-def _input_eval(y: Any, w: Any, *, windows: Windows, groups: int) -> Any:
+def _input_eval(y: Array, w: Array, *, windows: Windows, groups: int) -> Array:
     mirrored = _mirrored(windows)
     if mirrored is not None and (w.shape[0] <= w.shape[1] * groups or windows.is_pointwise):
         return _conv_eval(y, _mirror_weight(w, groups), windows=mirrored, groups=groups)
@@ -138,12 +138,13 @@ def _mirrored(windows: Windows) -> Windows | None:
     return Windows(windows.counts, windows.kernel, windows.stride, padding, windows.dilation)
 
 
-def _mirror_weight(w: Any, groups: int) -> Any:
+def _mirror_weight(w: Any, groups: int) -> Array:
     """The weight with inputs and outputs exchanged and every kernel flipped."""
     outputs, inputs, *kernel = w.shape
     by_group = w.reshape(groups, outputs // groups, inputs, *kernel).swapaxes(1, 2)
-    turned = by_group[(..., *[slice(None, None, -1)] * len(kernel))]
-    return turned.reshape(groups * inputs, outputs // groups, *kernel)
+    flipped = by_group[(..., *[slice(None, None, -1)] * len(kernel))]
+    result: Array = flipped.reshape(groups * inputs, outputs // groups, *kernel)
+    return result
 
 
 def _weight_eval(y: Array, x: Array, *, windows: Windows, groups: int) -> Array:
@@ -202,7 +203,7 @@ def _batch_conv(
     *,
     windows: Windows,
     groups: int,
-) -> Any:
+) -> tuple[Tensor, int]:
     a, b = args
     left, right = dims
     count = next(x._type.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
@@ -224,17 +225,17 @@ def _batch_conv(
 CONV = bilinear("conv", _conv_eval, _conv_type, _conv_transposes,
                 batch=partial(_batch_conv, _Merges((0, 0), (0, 1), (1, 0, 1))),
                 emit=lowered("kernels.conv"), autocast=AutocastPolicy.KEEP,
-                eager=EagerKernel(1 << 9),
+                eager=EagerKernel(1 << 5), aten="convolution",
                 doc="Every window of the input times the weight.")  # fmt: skip
 CONV_INPUT = bilinear("conv_input", _input_eval, _input_type, _input_transposes,
                       batch=partial(_batch_conv, _Merges((0, 0), (1, 1), (1, 0, 1))),
                       emit=lowered("kernels.conv"), autocast=AutocastPolicy.KEEP,
-                      eager=EagerKernel(1 << 9),
+                      eager=EagerKernel(1 << 5),
                       doc="conv's transpose in its input.")  # fmt: skip
 CONV_WEIGHT = bilinear("conv_weight", _weight_eval, _weight_type, _weight_transposes,
                        batch=partial(_batch_conv, _Merges((1, 0), (1, 1), (1, 1, 0))),
                        emit=lowered("kernels.conv"), autocast=AutocastPolicy.KEEP,
-                       eager=EagerKernel(1 << 9),
+                       eager=EagerKernel(1 << 5),
                        doc="conv's transpose in its weight.")  # fmt: skip
 
 
@@ -260,7 +261,8 @@ def _conv(
         raise ShapeError(
             f"Given groups={groups}, weight of size {list(weight._type.shape)}, expected "
             f"input{list(x._type.shape)} to have {inputs * groups} channels, but got "
-            f"{x._type.shape[1]} channels instead"
+            f"{x._type.shape[1]} channels instead. Channels are dimension 1 of a batch; move them "
+            "with .movedim(-1, 1) if they are the last."
         )
     if outputs % groups:
         raise ShapeError(
@@ -270,7 +272,8 @@ def _conv(
     if min(windows.counts, default=1) < 1:
         raise ShapeError(
             f"Calculated padded input size per channel: ({_times(windows.padded)}). Kernel size: "
-            f"({_times(windows.reach)}). Kernel size can't be greater than actual input size"
+            f"({_times(windows.reach)}). Kernel size can't be greater than actual input size. "
+            "Pass padding=, or use a smaller kernel."
         )
     _check_bias(weight, bias, outputs)
     if bias is None:
@@ -286,7 +289,7 @@ def _largest_factor(x: Tensor, weight: Tensor, bias: Tensor) -> int:
     return max(sizes) if min(sizes) else 0
 
 
-@eager_composite(least=1 << 9, size=_largest_factor)
+@eager_composite(least=1 << 5, size=_largest_factor, aten="convolution")
 def _conv_and_bias(
     x: Tensor, weight: Tensor, bias: Tensor, *, windows: Windows, groups: int
 ) -> Tensor:

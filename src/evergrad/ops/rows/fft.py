@@ -21,6 +21,7 @@ from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, tensor_type
 from evergrad.core.tensor import Array, Tensor
+from evergrad.core.types import DimsLike
 from evergrad.ops.rows.creation.constants import (
     arange,
     check_place,
@@ -54,7 +55,7 @@ _INVERSE_NORM: dict[str, Any] = {"none": "forward", "root": "ortho", "full": "ba
 
 def _batch_leading(
     op: Op, args: Sequence[Tensor], at: Sequence[int | None], **attrs: object
-) -> Any:
+) -> tuple[Tensor, int]:
     return bind(op, to_front(args[0], at[0]), **attrs), 0  # type: ignore[arg-type]
 
 
@@ -166,7 +167,7 @@ def _as_complex(x: Tensor) -> Tensor:
     return cast(x, x.dtype.to_complex())
 
 
-def _one_dim(input: Tensor, n: int | None, dim: int) -> tuple[Any, Any]:
+def _one_dim(input: Tensor, n: int | None, dim: int) -> tuple[tuple[int] | None, tuple[int]]:
     """The size and dimension of a one-dimensional transform, as lists."""
     if not input.ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
@@ -176,7 +177,7 @@ def _one_dim(input: Tensor, n: int | None, dim: int) -> tuple[Any, Any]:
     return (None if n is None else (n,)), (dim,)
 
 
-def _sizes_and_dims(input: Tensor, s: Any, dim: Any) -> tuple[list[int], Shape]:
+def _sizes_and_dims(input: Tensor, s: Any, dim: DimsLike) -> tuple[list[int], Shape]:
     """The size for each transformed dimension (-1: its own), and the dimensions from the back."""
     rank = input.ndim
     sizes = None if s is None else [s] if isinstance(s, int) else list(s)
@@ -216,7 +217,7 @@ def _resized(x: Tensor, sizes: Sequence[int], dims: Shape) -> Tensor:
 
 
 def _complex_transform(
-    input: Tensor, s: object, dim: object, norm: str | None, inverse: bool
+    input: Tensor, s: object, dim: DimsLike, norm: str | None, inverse: bool
 ) -> Tensor:
     sizes, dims = _sizes_and_dims(input, s, dim)
     x = _resized(_as_complex(input), sizes, dims)
@@ -226,7 +227,7 @@ def _complex_transform(
 
 
 def _to_half(
-    name: str, input: Tensor, s: object, dim: object, norm: str | None, conjugate: bool = False
+    name: str, input: Tensor, s: object, dim: DimsLike, norm: str | None, conjugate: bool = False
 ) -> Tensor:
     """From real numbers; ``conjugate`` gives the inverse transform instead of the forward one."""
     sizes, dims = _sizes_and_dims(input, s, dim)
@@ -238,7 +239,7 @@ def _to_half(
 
 
 def _from_half(
-    name: str, input: Tensor, s: object, dim: object, norm: str | None, conjugate: bool = False
+    name: str, input: Tensor, s: object, dim: DimsLike, norm: str | None, conjugate: bool = False
 ) -> Tensor:
     """To real numbers; ``conjugate`` takes the forward transform instead of the inverse one."""
     sizes, dims = _sizes_and_dims(input, s, dim)
@@ -328,14 +329,14 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 
 @expose(method=False, into=FFT, numpy_names=True)
 @autocast_policy(AutocastPolicy.FLOAT32)
-def fftn(input: Tensor, s: object = None, dim: object = None, norm: str | None = None) -> Tensor:
+def fftn(input: Tensor, s: object = None, dim: DimsLike = None, norm: str | None = None) -> Tensor:
     """``fft`` along several dimensions (all of them, if neither ``s`` nor ``dim`` is given)."""
     return _complex_transform(input, s, dim, norm, inverse=False)
 
 
 @expose(method=False, into=FFT, numpy_names=True)
 @autocast_policy(AutocastPolicy.FLOAT32)
-def ifftn(input: Tensor, s: object = None, dim: object = None, norm: str | None = None) -> Tensor:
+def ifftn(input: Tensor, s: object = None, dim: DimsLike = None, norm: str | None = None) -> Tensor:
     """The inverse of ``fftn``.
 
     Args:
@@ -355,7 +356,7 @@ def ifftn(input: Tensor, s: object = None, dim: object = None, norm: str | None 
 
 @expose(method=False, into=FFT, numpy_names=True)
 @autocast_policy(AutocastPolicy.FLOAT32)
-def rfftn(input: Tensor, s: object = None, dim: object = None, norm: str | None = None) -> Tensor:
+def rfftn(input: Tensor, s: object = None, dim: DimsLike = None, norm: str | None = None) -> Tensor:
     """``fftn`` of real numbers, with half of the last dimension.
 
     Args:
@@ -376,7 +377,9 @@ def rfftn(input: Tensor, s: object = None, dim: object = None, norm: str | None 
 
 @expose(method=False, into=FFT, numpy_names=True)
 @autocast_policy(AutocastPolicy.FLOAT32)
-def irfftn(input: Tensor, s: object = None, dim: object = None, norm: str | None = None) -> Tensor:
+def irfftn(
+    input: Tensor, s: object = None, dim: DimsLike = None, norm: str | None = None
+) -> Tensor:
     """The inverse of ``rfftn``.
 
     Args:
@@ -395,7 +398,7 @@ def irfftn(input: Tensor, s: object = None, dim: object = None, norm: str | None
 
 
 @expose(method=False, into=FFT, numpy_names=True)
-def hfftn(input: Tensor, s: object = None, dim: object = None, norm: str | None = None) -> Tensor:
+def hfftn(input: Tensor, s: object = None, dim: DimsLike = None, norm: str | None = None) -> Tensor:
     """``fftn`` of half a signal that is conjugate symmetric, to real numbers.
 
     Args:
@@ -415,7 +418,9 @@ def hfftn(input: Tensor, s: object = None, dim: object = None, norm: str | None 
 
 
 @expose(method=False, into=FFT, numpy_names=True)
-def ihfftn(input: Tensor, s: object = None, dim: object = None, norm: str | None = None) -> Tensor:
+def ihfftn(
+    input: Tensor, s: object = None, dim: DimsLike = None, norm: str | None = None
+) -> Tensor:
     """The inverse of ``hfftn``.
 
     Args:
@@ -438,7 +443,7 @@ def _in_two_dimensions(transform: Callable[..., Tensor]) -> Callable[..., Tensor
     """``fft2`` from ``fftn``, and the like."""
 
     def function(
-        input: Tensor, s: object = None, dim: object = (-2, -1), norm: str | None = None
+        input: Tensor, s: object = None, dim: DimsLike = (-2, -1), norm: str | None = None
     ) -> Tensor:
         return transform(input, s, dim, norm)
 
@@ -495,7 +500,7 @@ def rfftfreq(
     return _frequencies("rfftfreq", arange(n // 2 + 1), step, out, dtype, device, requires_grad)
 
 
-def _rolled(input: Tensor, dim: Any, extra: int) -> Tensor:
+def _rolled(input: Tensor, dim: DimsLike, extra: int) -> Tensor:
     given = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
     dims = tuple(normalize_dim(d, input.ndim) for d in given)
     if not dims:
@@ -504,13 +509,13 @@ def _rolled(input: Tensor, dim: Any, extra: int) -> Tensor:
 
 
 @expose(method=False, out=False, into=FFT, numpy_names=True)
-def fftshift(input: Tensor, dim: object = None) -> Tensor:
+def fftshift(input: Tensor, dim: DimsLike = None) -> Tensor:
     """A spectrum with the zero frequency moved to the middle."""
     return _rolled(input, dim, 0)
 
 
 @expose(method=False, out=False, into=FFT, numpy_names=True)
-def ifftshift(input: Tensor, dim: object = None) -> Tensor:
+def ifftshift(input: Tensor, dim: DimsLike = None) -> Tensor:
     """The inverse of ``fftshift``.
 
     Args:

@@ -41,7 +41,7 @@ def _decode_type(codes: TensorType, *, format: str) -> TensorType:
     return tensor_type(codes.shape, dtypes.float32)
 
 
-def _batch(op: Any, args: Any, dims: Any, *, format: str) -> Any:
+def _batch(op: Any, args: Any, dims: Any, *, format: str) -> tuple[Tensor, int]:
     return bind(op, *args, format=format), dims[0]
 
 

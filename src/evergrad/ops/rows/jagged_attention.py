@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,9 @@ from evergrad.ops.rows.movement.views import expand, movedim, reshape, transpose
 from evergrad.ops.rows.random.draws import randint
 from evergrad.ops.rows.reduce.extrema import amax
 from evergrad.ops.surface.handles import detach
+
+if TYPE_CHECKING:
+    from evergrad.core.dtypes import dtype
 
 # Queries of a block: its scores stay in the cache, and a causal block skips the keys behind it.
 _BLOCK = 64
@@ -109,7 +112,7 @@ def _over_groups(x: Array) -> Array:
     return (x[:, 0] if x.shape[1] == 1 else x.sum(1)).transpose(1, 0, 2)
 
 
-def _powers(q: Array, k: Array, block: _Block, causal: bool) -> tuple[Any, Any, Any]:
+def _powers(q: Array, k: Array, block: _Block, causal: bool) -> tuple[Array, Array, Array]:
     """``P`` of one block but for the sums it is divided by, those, and the largest scores. Queries
     are scaled."""
     scores = np.matmul(q, k.swapaxes(-1, -2))
@@ -228,7 +231,7 @@ def _backward(g: Array, out: Array, stats: Array, q: Array, k: Array, v: Array, 
 
 def _type(
     q: TensorType, k: TensorType, v: TensorType, *offsets: TensorType, **attrs: object
-) -> Any:
+) -> tuple[TensorType, TensorType]:
     tokens, heads, _ = q.shape
     return (
         tensor_type((tokens, heads, v.shape[2]), q.dtype),
@@ -237,11 +240,12 @@ def _type(
 
 
 def _backward_type(g: TensorType, out: TensorType, stats: TensorType, q: TensorType, k: TensorType,
-                   v: TensorType, *offsets: TensorType, **attrs: object) -> Any:  # fmt: skip
+                   v: TensorType, *offsets: TensorType, **attrs: object
+                   ) -> tuple[TensorType, TensorType, TensorType]:  # fmt: skip
     return q, k, v
 
 
-def _vjp(gs: Any, outs: Any, *args: Tensor, **attrs: Any) -> Any:
+def _vjp(gs: Any, outs: Any, *args: Tensor, **attrs: Any) -> object:
     """The statistics are for the derivative alone, and have none themselves."""
     if gs[0] is None:
         return (None,) * len(args)
@@ -251,7 +255,7 @@ def _vjp(gs: Any, outs: Any, *args: Tensor, **attrs: Any) -> Any:
 
 def _second_vjp(gs: Any, results: object, g: Tensor, out: Tensor, stats: Tensor, q: Tensor,
                 k: Tensor, v: Tensor, q_offsets: Tensor, k_offsets: Tensor, *drawn: Tensor,
-                scale: float, causal: bool, dropout: float) -> Any:  # fmt: skip
+                scale: float, causal: bool, dropout: float) -> object:  # fmt: skip
     """The cotangents of ``g, out, q, k, v`` from those (``a, b, c``) of ``dq, dk, dv``; what they
     are by the statistics is contained in those of ``q`` and ``k``.
 
@@ -288,7 +292,7 @@ def _second_vjp(gs: Any, results: object, g: Tensor, out: Tensor, stats: Tensor,
     )  # fmt: skip
 
 
-def _factor_matrix(scores: Tensor, drawn: Any, dropout: float) -> Tensor | None:
+def _factor_matrix(scores: Tensor, drawn: tuple[Tensor, ...], dropout: float) -> Tensor | None:
     """What dropout multiplies the weights of all tokens with."""
     if not dropout:
         return None
@@ -300,7 +304,7 @@ def _times(x: Tensor, factors: Tensor | None) -> Tensor:
     return x if factors is None else x * factors
 
 
-def _all_factors(*drawn: Any, size: Any, kind: Any, dropout: float) -> Any:
+def _all_factors(*drawn: Any, size: tuple[int, int, int], kind: dtype, dropout: float) -> object:
     heads, queries, keys = size
     factors = _Factors(int(drawn[0]), int(drawn[1]), dropout, (queries, keys))
     return factors.at(heads, slice(0, queries), slice(0, keys), kind.np)

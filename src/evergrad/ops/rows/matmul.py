@@ -9,23 +9,28 @@ gradient comes out in the weight's own layout. Functions made of them (``addmm``
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from evergrad import config
 from evergrad.core import blas, dtypes
 from evergrad.core.autocast import addend_for, as_lowered
-from evergrad.core.bind import bind
+from evergrad.core.bind import bind, bind_and_prepare, bind_binary
 from evergrad.core.compound import Compound
 from evergrad.core.dtypes import dtype
-from evergrad.core.eager.fusion import eager_composite
+from evergrad.core.eager.fusion import eager_composite, on_clear
+from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.families import bilinear, opaque
-from evergrad.core.op import Op
+from evergrad.core.op import Op, prepared_calls
+from evergrad.core.recording import record
 from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered
 from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
-from evergrad.core.tensor import Array, Tensor
+from evergrad.core.state import STATE, State
+from evergrad.core.tensor import Array, Tensor, current_node, new_result
 from evergrad.errors import DTypeError, ShapeError
+from evergrad.ops.rows.elementwise.basic import ADD
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.movement.views import (
     contiguous,
@@ -76,6 +81,7 @@ def _check_dtypes(a: TensorType, b: TensorType) -> None:
     if a.dtype is not b.dtype:
         raise DTypeError(
             f"expected m1 and m2 to have the same dtype, but got: {a.dtype.name} != {b.dtype.name}"
+            f". Convert the first with .to(evergrad.{b.dtype.name}), or the second."
         )
 
 
@@ -93,11 +99,15 @@ def _matmul_type(a: TensorType, b: TensorType) -> TensorType:
     (m, k), (found, n) = a.shape[-2:], b.shape[-2:]
     if k != found:
         if not batch:
-            raise ShapeError(f"mat1 and mat2 shapes cannot be multiplied ({m}x{k} and {found}x{n})")
+            raise ShapeError(
+                f"mat1 and mat2 shapes cannot be multiplied ({m}x{k} and {found}x{n}): the first "
+                f"has {k} columns, the second {found} rows, and these must be equal"
+            )
         count = math.prod(batch)
         raise ShapeError(
             f"Expected size for first two dimensions of batch2 tensor to be: [{count}, {k}] "
-            f"but got: [{count}, {found}]."
+            f"but got: [{count}, {found}]. The factors are {list(a.shape)} and {list(b.shape)}; "
+            "the last size of the first must be the last but one of the second."
         )
     return _product_type((*batch, m, n), a)
 
@@ -131,7 +141,7 @@ def _stack_as_columns(x: Tensor) -> Tensor:
     return reshape(movedim(x, -2, 0), (rows, math.prod(stack) * columns))
 
 
-def _batch_matmul(op: Op, args: Sequence[Tensor], dims: Dims) -> Any:
+def _batch_matmul(op: Op, args: Sequence[Tensor], dims: Dims) -> tuple[Tensor, int]:
     a, b = args
     left, right = dims
     if left is None and a.ndim == 2 and b.ndim == 3:
@@ -159,6 +169,16 @@ def _stack_first(x: Tensor, dim: int | None, rank: int) -> Tensor:
 _NARROW_WORK = 1 << 15
 
 
+# With fewer multiplications a product with a vector takes one thread, and no kernel.
+_VECTOR_WORK = 1 << 18
+
+
+def _matmul_operator(ranks: Sequence[int]) -> str:
+    return {(1, 1): "dot", (2, 1): "mv", (1, 2): "mm", (2, 2): "mm"}.get(
+        (ranks[0], ranks[1]), "bmm"
+    )
+
+
 def _matmul_work(a: TensorType, b: TensorType) -> int:
     return a.numel * b.shape[-1]
 
@@ -171,21 +191,47 @@ MATMUL = bilinear("matmul", _matmul_eval, _matmul_type, _matmul_transposes, batc
                   takes_out=True,
                   emit=lowered("kernels.gemm", strided=True), autocast=AutocastPolicy.LOWER,
                   eager=EagerKernel(1 << 23, _matmul_work, least_narrow=_NARROW_WORK),
-                  shape_generic=True,
+                  shape_generic=True, aten=_matmul_operator,
                   doc="Products of matrices, stack by stack.")  # fmt: skip
 
 
+def _is_small(work: int, out: TensorType) -> bool:
+    """Whether a product takes one thread, and a result that is not from the pool."""
+    return (
+        work < blas.PARALLEL_MIN_WORK and out.nbytes < config.POOL_MIN_BYTES and not config.POISON
+    )
+
+
+def _is_float(factor: TensorType) -> bool:
+    return factor.dtype in (dtypes.float32, dtypes.float64)
+
+
+def _matmul_evaluator(plain: Callable[..., object], a: TensorType, b: TensorType) -> Any:
+    """Multiplies small contiguous matrices without looking at their layout any further."""
+    if not _is_float(a) or not _is_small(_matmul_work(a, b), _matmul_type(a, b)):
+        return plain
+    small_matmul = blas.small_matmul
+
+    def run(x: Array, y: Any) -> object:
+        if x.flags.c_contiguous and y.flags.c_contiguous:
+            return small_matmul(x, y)
+        return plain(x, y)
+
+    return run
+
+
+MATMUL.prepare_for = _matmul_evaluator
+
+
 @expose()
-def matmul(input: Any, other: Any) -> Tensor:
+def matmul(input: object, other: object) -> Tensor:
     """The matrix product; vectors count as a row on the left and as a column on the right."""
-    for name, value in (("input", input), ("other", other)):
-        if not isinstance(value, Tensor):
-            raise TypeError(
-                f"matmul(): argument '{name}' must be Tensor, not {type(value).__name__}"
-            )
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        name, value = ("other", other) if isinstance(input, Tensor) else ("input", input)
+        raise TypeError(f"matmul(): argument '{name}' must be Tensor, not {type(value).__name__}")
     a, b = len(input._type.shape), len(other._type.shape)
     if a == 2 and b == 2:
-        return bind(MATMUL, input, other)  # type: ignore[no-any-return]
+        return bind_binary(MATMUL, input, other)  # type: ignore[no-any-return]
     if not a or not b:
         raise ShapeError(
             f"both arguments to matmul need to be at least 1D, but they are {a}D and {b}D"
@@ -193,17 +239,109 @@ def matmul(input: Any, other: Any) -> Tensor:
     if a == 1 or b == 1:
         return _vector_product(input, other)
     if a > 2 and b == 2 and not isinstance(input, Compound):
+        if _is_apart(input, other) and _is_rows_product(input._type, other._type):
+            return bind_binary(VECTOR_PRODUCT, input, other)  # type: ignore[no-any-return]
         product = bind(MATMUL, as_matrix(input), other)
         return owned(reshape(product, (*input._type.shape[:-1], other._type.shape[-1])))
     return bind(MATMUL, input, other)  # type: ignore[no-any-return]
 
 
+# -- products with a vector ---------------------------------------------------------------------
+
+# In eager mode a product of float matrices and vectors is one node, and one of a stack of rows and
+# a matrix one evaluation where nothing is recorded. Traces see the reshaping and the product that
+# it consists of.
+
+
+def _lifted(left: Shape, right: Shape) -> tuple[Shape, Shape, Shape]:
+    """The shapes of the factors as matrices, and of the product."""
+    a = (1, *left) if len(left) == 1 else (math.prod(left[:-1]), left[-1])
+    b = (*right, 1) if len(right) == 1 else right
+    return a, b, (*left[:-1], *right[1:])
+
+
+def _vector_type(a: TensorType, b: TensorType) -> TensorType:
+    return tensor_type(_lifted(a.shape, b.shape)[2], a.dtype)
+
+
+def _vector_vjp(g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    left, right, _ = _lifted(a._type.shape, b._type.shape)
+    rows = reshape(g, (left[0], right[1]))
+    for_a, for_b = _matmul_transposes(rows, reshape(a, left), reshape(b, right))
+    return reshape(for_a, a._type.shape), reshape(for_b, b._type.shape)
+
+
+def _vector_evaluator(plain: object, a: TensorType, b: TensorType) -> Any:
+    left, right, shape = _lifted(a.shape, b.shape)
+    factors = tensor_type(left, a.dtype), tensor_type(right, b.dtype)
+    multiply = _matmul_evaluator(_matmul_eval, *factors)
+
+    def run(x: Array, y: Any) -> Any:
+        return multiply(x.reshape(left), y.reshape(right)).reshape(shape)
+
+    return run
+
+
+VECTOR_PRODUCT = Op(
+    "vector_product", family="opaque", in_table=False, type=_vector_type, eval=np.matmul,
+    vjp=_vector_vjp, jvp=None, batch=None, shape_generic=True, aten=_matmul_operator,
+    autocast=AutocastPolicy.LOWER, emit=lowered("traced as a matrix product"),
+)  # fmt: skip
+VECTOR_PRODUCT.prepare_for = _vector_evaluator
+
+
+@on_clear
+def _clear_vector_products() -> None:
+    forgotten, VECTOR_PRODUCT.specializations = VECTOR_PRODUCT.specializations, {}
+    for specialization in forgotten.values():
+        specialization.vjp_programs = {}
+
+
+def _is_one_product(a: TensorType, b: TensorType) -> bool:
+    """Whether the eager product with a vector is evaluated by one call."""
+    return (
+        a.__class__ is TensorType
+        and b.__class__ is TensorType
+        and a.dtype is b.dtype
+        and _is_float(a)
+        and len(a.shape) + len(b.shape) <= 3
+        and a.shape[-1] == b.shape[0]
+        and a.numel * b.numel < _VECTOR_WORK
+    )
+
+
+def _is_apart(*factors: Tensor) -> bool:
+    """Whether a product of these is recorded and traced nowhere."""
+    state = STATE.get()
+    if state.intercepted:
+        return False
+    if state.grad:
+        for factor in factors:
+            if factor._node is not None or current_node(factor) is not None:
+                return False
+    return True
+
+
+def _is_rows_product(a: TensorType, b: TensorType) -> bool:
+    """Whether a small product of rows in several dimensions is evaluated by one call."""
+    return (
+        a.__class__ is TensorType
+        and b.__class__ is TensorType
+        and a.dtype is b.dtype
+        and _is_float(a)
+        and a.shape[-1] == b.shape[0]
+        and a.numel * b.shape[1] < _VECTOR_WORK
+    )
+
+
 def _vector_product(input: Tensor, other: Tensor) -> Tensor:
+    if not STATE.get().intercepted and _is_one_product(input._type, other._type):
+        return bind_binary(VECTOR_PRODUCT, input, other)  # type: ignore[no-any-return]
     left, right = input._type.shape, other._type.shape
     _check_vector_lengths(left, right)
     a = reshape(input, (1, *left)) if len(left) == 1 else input
     b = reshape(other, (*right, 1)) if len(right) == 1 else other
-    product = matmul(a, b)
+    product = matmul(a, b) if isinstance(a, Compound) else bind_binary(MATMUL, a, b)
     shape = product._type.shape
     if len(left) == 1:
         shape = (*shape[:-2], shape[-1])
@@ -241,7 +379,7 @@ def _add_product_type(
     return _matmul_type(a, b)
 
 
-def _add_product_eval(addend: Array, a: Array, b: Array, *, beta: float, alpha: float) -> Any:
+def _add_product_eval(addend: Array, a: Array, b: Array, *, beta: float, alpha: float) -> object:
     product = _matmul_eval(a, b)
     if alpha != 1:
         product = product * alpha
@@ -260,7 +398,9 @@ def _add_product_vjp(
     return sum_to_type(for_addend, addend._type), *_matmul_transposes(for_product, a, b)
 
 
-def _batch_add_product(op: Op, args: Sequence[Tensor], dims: Dims, **factors: float) -> Any:
+def _batch_add_product(
+    op: Op, args: Sequence[Tensor], dims: Dims, **factors: float
+) -> tuple[Tensor, int]:
     rank = max(x.ndim - (d is not None) for x, d in zip(args, dims, strict=True))
     stacks = [_stack_first(x, d, rank) for x, d in zip(args, dims, strict=True)]
     return bind(op, *stacks, **factors), 0
@@ -270,6 +410,7 @@ ADD_PRODUCT = opaque("add_product", _add_product_eval, _add_product_type, _add_p
                      batch=_batch_add_product,
                      emit=lowered("passes.decompose"), autocast=AutocastPolicy.LOWER,
                      eager=EagerKernel(1 << 23, _add_product_work, least_narrow=_NARROW_WORK),
+                     aten=lambda ranks: "addmm" if max(ranks) == 2 else "baddbmm",
                      doc="beta * addend + alpha * (a @ b), rounded once.")  # fmt: skip
 
 
@@ -291,12 +432,13 @@ def _linear_type(x: TensorType, weight: TensorType) -> TensorType:
         rows = math.prod(x.shape[:-1])
         raise ShapeError(
             f"mat1 and mat2 shapes cannot be multiplied ({rows}x{x.shape[-1]} and "
-            f"{inputs}x{outputs})"
+            f"{inputs}x{outputs}): the input {list(x.shape)} has {x.shape[-1]} features in its "
+            f"last dimension, the layer takes {inputs}"
         )
     return _product_type((*x.shape[:-1], outputs), x)
 
 
-def _linear_eval(x: Array, weight: Array, out: Any = None) -> Any:
+def _linear_eval(x: Array, weight: Array, out: Any = None) -> object:
     if out is None and x.ndim == 2:
         return blas.matmul(blas_ready(x), blas_ready(weight).T)
     shape = (*x.shape[:-1], weight.shape[0])
@@ -315,7 +457,7 @@ def _linear_transposes(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Te
     return reshape(for_x, x._type.shape), for_weight
 
 
-def _batch_linear(op: Op, args: Sequence[Tensor], dims: Dims) -> Any:
+def _batch_linear(op: Op, args: Sequence[Tensor], dims: Dims) -> tuple[Tensor, int]:
     x, weight = args
     if dims[1] is None:
         return bind(op, to_front(x, dims[0]), weight), 0  # type: ignore[arg-type]
@@ -335,27 +477,104 @@ LINEAR = bilinear("linear", _linear_eval, _linear_type, _linear_transposes, batc
                   takes_out=True,
                   emit=lowered("kernels.gemm", strided=True), autocast=AutocastPolicy.LOWER,
                   eager=EagerKernel(1 << 23, _linear_work, least_narrow=_NARROW_WORK),
-                  shape_generic=True,
+                  shape_generic=True, aten="mm",
                   doc="x @ weight^T, for rows of any shape.")  # fmt: skip
+
+
+def _linear_evaluator(plain: Callable[..., object], x: TensorType, weight: TensorType) -> Any:
+    """Multiplies a small contiguous matrix without looking at its layout any further."""
+    out = _linear_type(x, weight)
+    if len(x.shape) != 2 or not _is_float(x) or not _is_small(_linear_work(x, weight), out):
+        return plain
+    small_matmul = blas.small_matmul
+
+    def run(rows: Array, matrix: Any) -> object:
+        if rows.flags.c_contiguous and matrix.flags.c_contiguous:
+            return small_matmul(rows, matrix.T)
+        return plain(rows, matrix)
+
+    return run
+
+
+LINEAR.prepare_for = _linear_evaluator
+
+# From so many multiplications on a product and its bias are one kernel.
+_LEAST_FUSED = 1 << 15
+# By types: the specializations of a product and of its sum with a bias where both are small.
+_SMALL = prepared_calls()
+_SMALL_SUMS = prepared_calls()
+
+
+def _small_linear(
+    state: State,
+    key: tuple[TensorType, TensorType, TensorType],
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+) -> Tensor:
+    """The product and the sum as two nodes, in one piece of memory: neither derivative reads the
+    product."""
+    product, total = _SMALL[key], _SMALL_SUMS[key]
+    token = numpy_errors.set(QUIET)
+    try:
+        value = product.run(x._value, weight._value)
+        np.add(value, bias._value, out=value)
+    finally:
+        numpy_errors.reset(token)
+    out = new_result(value, total.out_types[0], state.inference)
+    if state.grad:
+        record(state, product, (x, weight), (out,))
+        record(state, total, (out, bias), (out,))
+    return out
+
+
+def _is_small_linear(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
+    """Whether further calls of these types may take the way of :func:`_small_linear`."""
+    if STATE.get().intercepted or config.EAGER_KERNEL_ELEMENTS is not None:
+        return False
+    work = _linear_work(x._type, weight._type)
+    return _is_float(x._type) and 0 < work < _LEAST_FUSED and bias._type.dtype is weight._type.dtype
+
+
+def _bind_small_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    key = x._type, weight._type, bias._type
+    result = bind_and_prepare(_SMALL, key, LINEAR, x, weight)
+    total = bind_and_prepare(_SMALL_SUMS, key, ADD, result, bias)
+    if key not in _SMALL:
+        _SMALL_SUMS.pop(key, None)
+    return total  # type: ignore[no-any-return]
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input @ weight^T + bias``, with a weight of [outputs, inputs]."""
     if not isinstance(input, Tensor):
         raise TypeError(f"linear(): argument 'input' must be Tensor, not {type(input).__name__}")
-    if not input.ndim or not weight.ndim:
+    if bias is not None:
+        key = input._type, weight._type, bias._type
+        if key in _SMALL_SUMS:
+            state = STATE.get()
+            is_usual = config.EAGER_KERNEL_ELEMENTS is None and not state.intercepted
+            if is_usual and input._value.flags.c_contiguous:
+                return _small_linear(state, key, input, weight, bias)
+    rank, of_weight = len(input._type.shape), len(weight._type.shape)
+    if not rank or not of_weight:
         raise ShapeError(
-            "both arguments to linear need to be at least 1D, but they are "
-            f"{input.ndim}D and {weight.ndim}D"
+            f"both arguments to linear need to be at least 1D, but they are {rank}D and "
+            f"{of_weight}D"
         )
-    if weight.ndim == 1:
+    if of_weight == 1:
         result = matmul(input, weight)
-    elif weight.ndim == 2:
-        if bias is not None and is_narrow(as_lowered(input).dtype):
-            return _narrow_linear(as_lowered(input), weight, bias)
-        if bias is not None and bias._type.same(tensor_type(weight._type.shape[:1], input.dtype)):
-            rows = input if input.ndim == 2 else contiguous(input)
-            return _linear_and_bias(rows, weight, bias)  # type: ignore[no-any-return]
+    elif of_weight == 2:
+        if bias is not None:
+            lowered = as_lowered(input)
+            if is_narrow(lowered._type.dtype):
+                return _narrow_linear(lowered, weight, bias)
+            added = bias._type
+            if added.shape == weight._type.shape[:1] and added.dtype is input._type.dtype:
+                rows = input if rank == 2 else contiguous(input)
+                if rows is input and _is_small_linear(input, weight, bias):
+                    return _bind_small_linear(input, weight, bias)
+                return _linear_and_bias(rows, weight, bias)  # type: ignore[no-any-return]
         result = bind(LINEAR, input, weight)
     else:
         raise ShapeError(f"linear expects a weight of at most 2 dimensions, not {weight.ndim}")
@@ -378,7 +597,7 @@ def _multiply_adds(x: Tensor, weight: Tensor, bias: Tensor) -> int:
     return x._type.numel * weight._type.shape[0]
 
 
-@eager_composite(least=1 << 15, size=_multiply_adds)
+@eager_composite(least=_LEAST_FUSED, size=_multiply_adds, aten="addmm")
 def _linear_and_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     result = bind(LINEAR, x, weight)
     return result + checked_addend(bias, result._type)  # type: ignore[no-any-return]

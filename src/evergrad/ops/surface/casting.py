@@ -19,6 +19,7 @@ from evergrad.core.families import result_dtype
 from evergrad.core.meta import meta_tensor
 from evergrad.core.op import TABLE, clear_specializations
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import Args, Kwargs
 from evergrad.ops.rows.creation.constants import check_place
 from evergrad.ops.rows.movement.views import contiguous
 from evergrad.ops.surface.public import NUMBERS, expose
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @expose(function=False)
-def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def to(self: Tensor, *args: object, **kwargs: Any) -> Tensor:
     """``to(dtype)``, ``to(device, dtype)`` or ``to(other)``: itself if nothing changes."""
     target, copy = _read_to(args, dict(kwargs))
     place = kwargs.get("device", next((a for a in args if isinstance(a, (str, Device))), None))
@@ -45,7 +46,7 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return made if order is None or order.order is None else contiguous(made, order)
 
 
-def _read_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dtype | None, bool]:
+def _read_to(args: Args, kwargs: Kwargs) -> tuple[dtype | None, bool]:
     """The element type (or ``None``) and whether a copy is requested."""
     rest = list(args)
     target = kwargs.pop("dtype", None)
@@ -183,8 +184,8 @@ def _argument_type(value: object) -> Any:
 
 @expose(method=False, out=False)
 def result_type(
-    tensor: Any = None, other: Any = None, *, scalar: Any = None, scalar1: Any = None,
-    scalar2: Any = None,
+    tensor: object = None, other: object = None, *, scalar: object = None, scalar1: object = None,
+    scalar2: object = None,
 ) -> dtype:  # fmt: skip
     """The element type in which two tensors or numbers meet."""
     given = [v for v in (tensor, other, scalar, scalar1, scalar2) if v is not None]
@@ -219,7 +220,7 @@ def typename(obj: object) -> str:
 def _question(name: str) -> None:
     method = getattr(Tensor, name)
 
-    def ask(input: object) -> Any:
+    def ask(input: object) -> object:
         if not isinstance(input, Tensor):
             kind = input.__class__.__name__
             raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {kind}")

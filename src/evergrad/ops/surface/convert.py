@@ -18,6 +18,7 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
+from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.families import opaque
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.meta import placed
@@ -27,7 +28,6 @@ from evergrad.core.python_numbers import PythonNumber
 from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import Shape, tensor_type
 from evergrad.core.state import STATE
-from evergrad.core.storage import ADOPTED
 from evergrad.core.tensor import Array, Tensor, from_array
 from evergrad.interop.dlpack import import_array
 from evergrad.ops.rows.creation.constants import check_place, finish
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from evergrad.core.types import DeviceLike, DtypeLike
 
 _DEEPEST = 64
+
+_LISTS = frozenset((list, tuple))
+_WIDE = {float: np.dtype(np.float64), int: np.dtype(np.int64), bool: np.dtype(np.bool_)}
 
 # -- a constant in a program --------------------------------------------------------------------
 
@@ -101,7 +104,7 @@ def _shape_of(data: Any) -> Shape:
     return tuple(shape)
 
 
-def _flatten(data: Any, shape: Shape) -> list[Any]:
+def _flatten(data: Any, shape: Shape) -> list[object]:
     """The elements of a nested sequence in order, after checking that it has this shape."""
     level = [data]
     for dim, extent in enumerate(shape):
@@ -139,7 +142,7 @@ def _common_dtype(elements: list[object], kinds: set[type]) -> dtype:
     return functools.reduce(dtypes.promote_types, found)
 
 
-def _plain(element: object) -> Any:
+def _plain(element: object) -> object:
     """An element as a Python number."""
     if isinstance(element, Tensor):
         if element._type.numel != 1:
@@ -159,6 +162,33 @@ def _array_of_numbers(elements: list[object], target: dtype | None) -> Array:
     if target.category < dtypes.COMPLEX <= common.category and target is not dtypes.bool_:
         raise TypeError("must be real number, not complex")
     return _narrow(_wide_array(elements, common.category, target), target)
+
+
+def _array_of_one_kind(data: Any, target: dtype | None) -> Array | None:
+    """The same for numbers of one kind in a sequence, or in equally long lists; ``None`` for
+    anything else."""
+    kinds = set(map(type, data))
+    if kinds <= _LISTS and len(set(map(len, data))) == 1:
+        kinds = set(map(type, chain.from_iterable(data)))
+    if len(kinds) != 1:
+        return None
+    (kind,) = kinds
+    wide: np.dtype[np.generic] | type | None = _WIDE.get(kind)
+    if wide is None:
+        return None
+    if target is None:
+        target = dtypes.get_default_dtype() if kind is float else dtypes.scalar_type(kind)
+    if target is dtypes.float32 or target is dtypes.float64:
+        wide = _WIDE[float]
+    elif kind is float or target.np is not wide:
+        return None
+    token = numpy_errors.set(QUIET)
+    try:
+        return np.array(data, wide).astype(target.np, copy=False)
+    except OverflowError:
+        return None
+    finally:
+        numpy_errors.reset(token)
 
 
 def _wide_array(elements: list[object], category: int, target: dtype) -> Array:
@@ -211,7 +241,8 @@ def copied(data: object, target: dtype | None) -> Tensor:
     if isinstance(data, str | bytes):
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
     if isinstance(data, list | tuple):
-        return adopt(_array_of_sequence(data, target))
+        found = _array_of_one_kind(data, target)
+        return adopt(_array_of_sequence(data, target) if found is None else found)
     if isinstance(data, np.ndarray | np.generic) or hasattr(data, "__array__"):
         return adopt(_copied_array(np.asarray(data), target))
     if _is_sequence(data):
@@ -278,7 +309,7 @@ def share(array: Array, stacklevel: int = 3) -> Tensor:
         )
     result = from_array(array.view(np.ndarray))
     if _is_written_elsewhere(array):
-        result._storage.mark_shared(ADOPTED)
+        result._storage.mark_shared()
     return result
 
 
@@ -302,7 +333,10 @@ def from_numpy(ndarray: object) -> Tensor:
     if not isinstance(ndarray, np.ndarray):
         kind = type(ndarray)
         place = "" if kind.__module__ == "builtins" else kind.__module__ + "."
-        raise TypeError(f"expected np.ndarray (got {place}{kind.__name__})")
+        raise TypeError(
+            f"expected np.ndarray (got {place}{kind.__name__}); evergrad.tensor() takes lists and "
+            "numbers"
+        )
     return share(ndarray)
 
 
@@ -362,7 +396,7 @@ def _aliased(obj: object, target: dtype | None) -> Tensor | None:
 
 
 @expose(method=False, out=False)
-def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+def from_dlpack(ext_tensor: Any, *, device: DeviceLike = None, copy: bool | None = None) -> Tensor:
     """A tensor that shares the memory of any DLPack object on the CPU, or with ``copy`` has its
     own."""
     check_place(device)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 import copyreg
-from typing import Any, SupportsIndex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
@@ -23,10 +24,15 @@ from evergrad.core.views import View
 from evergrad.ops.rows.creation.constants import constant
 from evergrad.ops.surface.public import expose
 
+if TYPE_CHECKING:
+    from evergrad.core.trace import Var
+
 # -- pickle -------------------------------------------------------------------------------------
 
 
-def _reduce_storage(storage: Storage) -> Any:
+def reduce_storage(
+    storage: Storage,
+) -> tuple[Callable[[Array, tuple[int, ...]], Storage], tuple[Array, tuple[int, ...]]]:
     """A storage is pickled once, however many tensors look at it."""
     return _load_storage, (np.ascontiguousarray(storage.value), storage.type.shape)
 
@@ -36,11 +42,11 @@ def _load_storage(array: Array, shape: Shape) -> Storage:
     return Storage(array.reshape(shape), type, type.nbytes)
 
 
-copyreg.pickle(Storage, _reduce_storage)
+copyreg.pickle(Storage, reduce_storage)
 
 
 @expose("__reduce_ex__", function=False)
-def _reduce(self: Tensor, protocol: SupportsIndex) -> Any:
+def _reduce(self: Tensor, protocol: SupportsIndex) -> tuple[object, ...]:
     array = self.array()
     storage = self._storage
     place: tuple[Shape, int] | None = None
@@ -64,7 +70,7 @@ def load_tensor(
     place: tuple[Shape, int] | None, requires_grad: bool, state: dict[str, object] | None,
 ) -> Tensor:  # fmt: skip
     """A tensor on a storage; ``place`` gives the strides and offset of a view."""
-    whole: Any = storage.value
+    whole: Array | Var = storage.value
     value, view = whole, None
     if place is not None:
         strides, offset = place

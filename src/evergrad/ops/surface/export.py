@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.deferred_numbers import deferred_item
+from evergrad.core.deferred_numbers import deferred_item, deferred_list
 from evergrad.core.device import check_device
+from evergrad.core.functionalize import data_number
 from evergrad.core.printing import format_tensor
+from evergrad.core.python_numbers import PythonNumber
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Array, Tensor, current_node, materialize
 from evergrad.core.trace import Var
@@ -38,22 +40,32 @@ def item(self: Tensor) -> Any:
     """The only element, as a Python number."""
     if self._type.numel != 1:
         raise RuntimeError(
-            f"a Tensor with {self._type.numel} elements cannot be converted to Scalar"
+            f"a Tensor with {self._type.numel} elements cannot be converted to Scalar. Index one, "
+            "reduce it (.sum(), .mean()), or use .tolist()."
         )
     number = deferred_item(self)
-    return self.array().item() if number is None else number
+    return _element(self) if number is None else number
+
+
+def _element(self: Tensor) -> Any:
+    """The only element; while a program is traced, guarded on."""
+    number = None if self.dtype.category > dtypes.INTEGRAL else data_number(self)
+    if number is None:
+        return self.array().item()
+    return bool(number) if self.dtype is dtypes.bool_ else number.read()
 
 
 @expose(function=False)
 def tolist(self: Tensor) -> Any:
     """The elements as nested lists of Python numbers."""
-    return self.array().tolist()
+    found = deferred_list(self)
+    return self.array().tolist() if found is None else found
 
 
 def _scalar(self: Tensor) -> Any:
     if self._type.numel != 1:
         raise ValueError("only one element tensors can be converted to Python scalars")
-    return self.array().item()
+    return _element(self)
 
 
 def _real_scalar(self: Tensor, kind: str) -> Any:
@@ -70,8 +82,11 @@ def is_nonzero(input: Tensor) -> bool:
     """Whether the only element is not zero."""
     if input._type.numel != 1:
         amount = "no values" if not input._type.numel else "more than one value"
-        raise RuntimeError(f"Boolean value of Tensor with {amount} is ambiguous")
-    return bool(input.array().item())
+        raise RuntimeError(
+            f"Boolean value of Tensor with {amount} is ambiguous. Use .any() or .all()."
+        )
+    number = data_number(input)
+    return bool(input.array().item() if number is None else number)
 
 
 expose("__bool__", function=False)(is_nonzero)
@@ -79,6 +94,10 @@ expose("__bool__", function=False)(is_nonzero)
 
 @expose("__int__", function=False)
 def _as_int(self: Tensor) -> int:
+    number = data_number(self) if self.dtype.is_floating_point else None
+    if number is not None:
+        found = number.computed(int, number)
+        return int(found.read() if type(found) is PythonNumber else found)
     return int(_real_scalar(self, "int64_t"))
 
 
@@ -95,8 +114,11 @@ def _as_complex(self: Tensor) -> complex:
 @expose("__index__", function=False)
 def _as_index(self: Tensor) -> int:
     if self._type.numel != 1 or self._type.dtype.category > dtypes.INTEGRAL:
-        raise TypeError("only integer tensors of a single element can be converted to an index")
-    return int(self.array().item())
+        raise TypeError(
+            "only integer tensors of a single element can be converted to an index, but this is a "
+            f"{self._type}"
+        )
+    return int(_element(self))
 
 
 @expose("__contains__", function=False)
@@ -151,7 +173,7 @@ def _wrap_array(
 
 
 # NumPy then leaves `array + tensor` to the tensor.
-Tensor.__array_priority__ = 1000  # type: ignore[attr-defined]
+Tensor.__array_priority__ = 1000
 
 
 @expose("__dlpack__", function=False)
@@ -178,7 +200,7 @@ _API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 
 
 @expose("__array_namespace__", function=False)
-def _namespace(self: Tensor, *, api_version: str | None = None) -> Any:
+def _namespace(self: Tensor, *, api_version: str | None = None) -> ModuleType:
     """The functions of the array API standard, for tensors."""
     if api_version not in (None, *_API_VERSIONS):
         raise ValueError(
@@ -200,7 +222,8 @@ def to_device(self: Tensor, device: DeviceLike, /, *, stream: object = None) -> 
 @expose("__repr__", function=False)
 def _text(self: Tensor) -> str:
     node = self.grad_fn
-    ours = type(self).__module__.startswith("evergrad.")
+    kind = type(self)
+    ours = kind is Tensor or kind.__module__.startswith(("evergrad.", "torch.nn."))
     prefix = "tensor(" if ours else f"{type(self).__name__}("
     style = (prefix, self.requires_grad, None if node is None else node.name())
     mark = mark_of(self, style)

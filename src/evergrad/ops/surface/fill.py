@@ -12,8 +12,9 @@ import numpy as np
 
 from evergrad.core.bind import cast
 from evergrad.core.compound import Compound
+from evergrad.core.dtypes import float32, float64
 from evergrad.core.functionalize import SymbolicNumber
-from evergrad.core.inplace import assign
+from evergrad.core.inplace import assign, fill_number
 from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import ShapeError
@@ -24,7 +25,7 @@ from evergrad.ops.rows.movement.views import clone, expand
 from evergrad.ops.surface.public import NUMBERS, expose, resize
 
 if TYPE_CHECKING:
-    pass
+    from evergrad.core.types import Ints, MemoryFormatLike
 
 
 def _filling(name: str, target: Tensor, value: object) -> Tensor:
@@ -48,11 +49,20 @@ def _filling(name: str, target: Tensor, value: object) -> Tensor:
 
 
 @expose(function=False)
-def fill_(input: Tensor, value: Any) -> Tensor:
+def fill_(input: Tensor, value: object) -> Tensor:
     """Write one number, or the element of a 0-d tensor, everywhere."""
+    # Numbers of a trace are of other types, though their __class__ is float.
+    if type(value) in (int, float) and _fits(value, input) and fill_number(input, value):
+        return input
     part = _each_once(input)
     assign(part, _filling("fill_", part, value))
     return input
+
+
+def _fits(number: Any, target: Tensor) -> bool:
+    """Whether a number needs no check to be an element: a small one in a type of its kind."""
+    is_float = target.dtype is float32 or target.dtype is float64
+    return bool(number == 0 or (is_float and abs(number) < 1e30))
 
 
 def _each_once(self: Tensor) -> Tensor:
@@ -89,7 +99,7 @@ def zero_(input: Tensor) -> Tensor:
 
 
 @expose(function=False)
-def copy_(self: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
+def copy_(self: Tensor, other: object, non_blocking: bool = False) -> Tensor:
     """Write the elements of another tensor, cast and broadcast to fit."""
     if not isinstance(other, Tensor):
         return assign(self, _filling("copy_", self, other))
@@ -144,12 +154,16 @@ def fill_diagonal_(self: Tensor, fill_value: object, wrap: bool = False) -> Tens
 
 
 @expose(function=False)
-def resize_(self: Tensor, *sizes: Any, size: Any = None, memory_format: Any = None) -> Tensor:
+def resize_(
+    self: Tensor, *sizes: object, size: Ints | None = None, memory_format: MemoryFormatLike = None
+) -> Tensor:
     """Another size in place; elements that come into being are zero."""
     return resize(self, as_shape(sizes if size is None else (size,)))
 
 
 @expose(function=False)
-def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
+def resize_as_(
+    input: Tensor, the_template: Tensor, *, memory_format: MemoryFormatLike = None
+) -> Tensor:
     """The size of another tensor, in place."""
     return resize(input, the_template._type.shape)

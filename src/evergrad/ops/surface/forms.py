@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,14 +14,19 @@ from evergrad.core.autocast import autocast_policy
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import as_shape, normalize_dim, tensor_type
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.errors import IndexOutOfRangeError
 from evergrad.ops.composite.splitting import chunk, split, split_with_sizes, unbind
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.movement.complex_parts import view_as_complex, view_as_real
 from evergrad.ops.rows.movement.slices import narrow, select, slice_dim
 from evergrad.ops.rows.movement.strided import as_strided, diagonal
 from evergrad.ops.rows.movement.views import clone, sum_to_type
+from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.handles import detach
 from evergrad.ops.surface.public import expose
+
+if TYPE_CHECKING:
+    pass
 
 # -- copies of views ----------------------------------------------------------------------------
 
@@ -69,7 +74,7 @@ def _viewed(input: Tensor, size: Any = None, *, dtype: dtypes.dtype | None = Non
     return input.view(size) if dtype is None else input.view(dtype=dtype)
 
 
-_VIEWS: dict[str, Callable[..., Any]] = {
+_VIEWS: dict[str, Callable[..., object]] = {
     "alias": _alias,
     "as_strided": as_strided,
     "detach": detach,
@@ -96,7 +101,12 @@ _VIEWS: dict[str, Callable[..., Any]] = {
 def _copying(name: str, view: Callable[..., Any]) -> None:
     @functools.wraps(view)
     def function(*args: Any, **kwargs: Any) -> Any:
-        found = view(*args, **kwargs)
+        try:
+            found = view(*args, **kwargs)
+        except IndexError as error:
+            if name != "narrow":
+                raise
+            raise IndexOutOfRangeError(*error.args) from error
         return tuple(map(clone, found)) if isinstance(found, tuple) else clone(found)
 
     function.__name__ = function.__qualname__ = f"{name}_copy"
@@ -121,6 +131,8 @@ def sum_to_size(self: Tensor, *args: object, size: object = None) -> Tensor:
     behind = own[len(own) - len(target) :]
     if len(target) > len(own) or any(t not in (1, n) for t, n in zip(target, behind, strict=True)):
         raise RuntimeError(f"size {{{list(target)}}} is not expandable to size {{{list(own)}}}.")
+    if not target:
+        return total(self)  # also of a number: integers become int64
     return sum_to_type(self, tensor_type(target, self.dtype))
 
 
@@ -171,7 +183,9 @@ def dim_order(self: Tensor) -> tuple[int, ...]:
 # -- element by element, in Python --------------------------------------------------------------
 
 
-def _mapped(name: str, self: Tensor, others: Sequence[Tensor], function: Any) -> Tensor:
+def _mapped(
+    name: str, self: Tensor, others: Sequence[Tensor], function: Callable[..., object]
+) -> Tensor:
     if self.requires_grad:
         raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use "
                            f"var.detach().{name}() instead.")  # fmt: skip
@@ -181,7 +195,7 @@ def _mapped(name: str, self: Tensor, others: Sequence[Tensor], function: Any) ->
 
 
 @expose(function=False)
-def map_(self: Tensor, other: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+def map_(self: Tensor, other: Tensor, callable: Callable[[Any, Any], object]) -> Tensor:
     """Replace each element by a Python function of it and the one of another tensor."""
     return _mapped("map_", self, (other,), callable)
 

@@ -5,15 +5,13 @@ A handle made here looks at its source's storage but has no part in its history.
 
 from __future__ import annotations
 
-import gc
-import mmap
 from collections.abc import Sequence
-from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evergrad.core.bind import bind
+from evergrad.core.functionalize import functionalizing_trace, mark_single_use, note_data_set
 from evergrad.core.inplace import assign
 from evergrad.core.memory_format import strided
 from evergrad.core.mutation_counter import MUTATIONS
@@ -21,7 +19,6 @@ from evergrad.core.node import Leaf
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.shapes import as_shape, contiguous_strides
 from evergrad.core.state import STATE, using
-from evergrad.core.storage import Storage
 from evergrad.core.tensor import (
     Tensor,
     current_node,
@@ -34,12 +31,15 @@ from evergrad.core.tensor import (
 from evergrad.core.trace import Var
 from evergrad.core.views import View
 from evergrad.ops.surface.public import expose
-from evergrad.ops.surface.storages import UntypedStorage, in_shared_memory
+from evergrad.ops.surface.storages import UntypedStorage
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Ints
 
 # -- without history ----------------------------------------------------------------------------
 
 
-def _batch_detach(op: Op, args: Sequence[object], dims: Sequence[object]) -> Any:
+def _batch_detach(op: Op, args: Sequence[object], dims: Sequence[object]) -> object:
     return bind(op, *args), dims[0]
 
 
@@ -55,9 +55,11 @@ def detach(input: Tensor) -> Tensor:
     """The same elements, without a history."""
     if not isinstance(input._storage.value, Var):
         made = detached(input)
-        trace = STATE.get().trace
-        if trace is not None:
-            trace.note_made(made)
+        state = STATE.get()
+        if state.trace is not None:
+            state.trace.note_made(made)
+        if state.recorder is not None:
+            state.recorder.note(detached, (input,), made)
         return made
     with using(grad=False):
         cut: Tensor = bind(DETACH, input)
@@ -90,11 +92,15 @@ def _set_data(self: Tensor, value: Tensor) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
     if isinstance(value._storage.value, Var) and not isinstance(self._storage.value, Var):
-        if value._type.same(self._type):
+        if value._type.same(self._type) and note_data_set(self):
             with using(grad=False):
                 assign(self, value)
             return
         materialize(value, f".data of a {self._type} from outside was set to a {value._type}")
+    trace = functionalizing_trace()
+    is_outside = trace is not None and id(self._storage) in trace.written
+    if is_outside or not isinstance(self._storage.value, Var):
+        mark_single_use("the memory of a tensor is replaced by the function")
     source = detached(value)
     self._type = source._type
     self._value = source._value
@@ -109,7 +115,11 @@ Tensor.data = property(_data, _set_data)  # type: ignore[assignment]
 
 @expose(function=False)
 def set_(
-    self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None
+    self: Tensor,
+    source: Any = None,
+    storage_offset: int = 0,
+    size: Ints | None = None,
+    stride: Ints | None = None,
 ) -> Tensor:
     """Let this tensor look at another storage, or at a part of it; without one, at no elements."""
     if source is None:
@@ -146,7 +156,7 @@ def _make_subclass(cls: type[Tensor], data: Tensor, require_grad: bool = False) 
     return detached(data).as_subclass(cls).requires_grad_(require_grad)
 
 
-Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[attr-defined]
+Tensor._make_subclass = staticmethod(_make_subclass)
 
 
 # -- where a tensor lives -----------------------------------------------------------------------
@@ -166,6 +176,11 @@ for _kind in (
     "quantized",
     "mkldnn",
     "nested",
+    "xla",
+    "ipu",
+    "maia",
+    "mtia",
+    "vulkan",
 ):
     _constant_property(f"is_{_kind}", False, "Always false: tensors are dense and on the CPU.")
 _constant_property("is_cpu", True, "Always true.")
@@ -222,40 +237,3 @@ def get_device(input: Tensor) -> int:
     -1
     """
     return -1
-
-
-# -- storages -----------------------------------------------------------------------------------
-
-
-@expose(function=False)
-def share_memory_(self: Tensor) -> Tensor:
-    """Move the elements to memory that processes forked from this one share."""
-    storage = self._storage
-    if in_shared_memory(storage):
-        return self
-    if self._view is not None or _is_referenced_elsewhere(storage, self):
-        raise RuntimeError(
-            "share_memory_() moves the elements, which views and graphs made before would not "
-            "follow. Call it on the tensor itself, before it is used."
-        )
-    array = self.array()
-    memory = np.frombuffer(mmap.mmap(-1, max(array.nbytes, 1)), np.uint8)[: array.nbytes]
-    moved = memory.view(array.dtype).reshape(array.shape)
-    moved[...] = array
-    storage.value = self._value = moved
-    MUTATIONS.advance()
-    storage.mark_shared()
-    return self
-
-
-def _is_referenced_elsewhere(storage: Storage, owner: Tensor) -> bool:
-    """Whether anything but ``owner`` references a storage: a view, a handle or a graph. Reference
-    counts do not tell that: they differ between versions of Python and without a GIL."""
-    referrers = gc.get_referrers(storage)
-    return any(found is not owner and not isinstance(found, FrameType) for found in referrers)
-
-
-@expose(function=False)
-def is_shared(self: Tensor) -> bool:
-    """Whether the elements are in memory shared with forked processes."""
-    return in_shared_memory(self._storage)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from evergrad.core.memory_format import layout as Layout
-from evergrad.core.memory_format import sparse_bsc, sparse_bsr, sparse_csc, sparse_csr
+from evergrad.core.memory_format import sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
 from evergrad.core.tensor import Tensor
 from evergrad.extension import ExtensionPoint
 from evergrad.ops.composite.products import mm
@@ -18,6 +18,8 @@ from evergrad.ops.surface.casting import to
 from evergrad.ops.surface.public import expose
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from evergrad.core.types import DtypeLike
 
 _to_sparse: ExtensionPoint[..., Tensor] = ExtensionPoint("to_sparse")
@@ -92,10 +94,14 @@ def dense_dim(self: Tensor) -> int:
     return self.ndim
 
 
+def _expected_layout(tensor: Tensor, name: str, wanted: str) -> str:
+    found = getattr(tensor, "layout_name", "Strided")
+    return f"{name} expected {wanted} tensor layout but got {found}"
+
+
 def _asks_for_layout(name: str, wanted: str) -> None:
     def ask(self: Tensor) -> Any:
-        found = getattr(self, "layout_name", "Strided")
-        raise RuntimeError(f"{name} expected {wanted} tensor layout but got {found}")
+        raise RuntimeError(_expected_layout(self, name, wanted))
 
     ask.__name__ = ask.__qualname__ = name
     ask.__doc__ = f"For a {wanted} tensor; an error for any other."
@@ -113,6 +119,27 @@ for _name, _wanted in {
     "row_indices": "sparse column compressed",
 }.items():
     _asks_for_layout(_name, _wanted)
+
+
+@expose(function=False)
+def sparse_resize_(self: Tensor, size: Sequence[int], sparse_dim: int, dense_dim: int) -> Tensor:
+    """Another shape of a sparse coordinate tensor; an error for any other."""
+    raise NotImplementedError(_expected_layout(self, "sparse_resize_", "sparse coordinate"))
+
+
+@expose(function=False)
+def sparse_resize_and_clear_(
+    self: Tensor, size: Sequence[int], sparse_dim: int, dense_dim: int
+) -> Tensor:
+    """Another shape of a sparse coordinate tensor without its elements; an error for any other."""
+    name = "sparse_resize_and_clear_"
+    raise NotImplementedError(_expected_layout(self, name, "sparse coordinate"))
+
+
+@expose(function=False)
+def resize_as_sparse_(self: Tensor, the_template: Tensor) -> Tensor:
+    """The shape of another sparse coordinate tensor; an error for tensors of other layouts."""
+    raise NotImplementedError(_expected_layout(self, "resize_as_sparse_", "sparse coordinate"))
 
 
 # -- products by their sparse names -------------------------------------------------------------
@@ -146,3 +173,45 @@ def smm(input: Tensor, mat2: Tensor) -> Tensor:
             [1.]])
     """
     return to_sparse(matmul(input, mat2))
+
+
+@expose(method=False)
+def hspmm(mat1: Tensor, mat2: Tensor) -> Tensor:
+    """The product of a sparse and a dense matrix, as a sparse tensor of dense rows.
+
+    Args:
+        mat1: a sparse matrix
+        mat2: a dense one
+        out: where to write the result
+
+    >>> eg.hspmm(eg.eye(2).to_sparse(), eg.ones(2, 1)).dense_dim()
+    1
+    """
+    return to_sparse(mm(mat1, mat2), 1)
+
+
+@expose()
+def sspaddmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    """``beta * input + alpha * (mat1 @ mat2)``, as a sparse tensor.
+
+    Args:
+        input: a sparse matrix (n, m)
+        mat1: a sparse matrix (n, k)
+        mat2: a dense one (k, m)
+        beta, alpha: factors; default 1
+        out: where to write the result
+
+    >>> eye = eg.eye(2).to_sparse()
+    >>> eg.sspaddmm(eye, eye, eg.ones(2, 2)).to_dense()
+    tensor([[2., 1.],
+            [1., 2.]])
+    """
+    if input.layout is not sparse_coo or mat1.layout is not sparse_coo:
+        raise RuntimeError(
+            "sspaddmm: expected input and mat1 to be sparse tensors in coordinate form, got "
+            f"{input.layout} and {mat1.layout}"
+        )
+    added: Tensor = input * beta + smm(mat1, mat2) * alpha
+    return added

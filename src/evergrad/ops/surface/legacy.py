@@ -9,6 +9,7 @@ from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.shapes import Size, as_shape
 from evergrad.core.tensor import Tensor, detached, note_handle
+from evergrad.core.types import Args
 from evergrad.ops.rows.creation.constants import check_place, zeros
 from evergrad.ops.surface.casting import TYPE_NAMES
 from evergrad.ops.surface.convert import copied
@@ -16,7 +17,7 @@ from evergrad.ops.surface.public import FUNCTIONS, expose
 from evergrad.ops.surface.storages import UntypedStorage
 
 
-def _positional(args: tuple[Any, ...], size: Any, other: Any, storage: Any) -> tuple[Any, ...]:
+def _positional(args: Args, size: object, other: object, storage: object) -> tuple[object, ...]:
     """The arguments of a constructor that were given by name."""
     if size is not None:
         return (*as_shape((size,)),)
@@ -46,12 +47,15 @@ def construct(args: tuple[object, ...], target: dtype, device: DeviceLike = None
 
 
 def _initialize(
-    self: Tensor, *args: Any, size: Any = None, other: Any = None, storage: Any = None,
-    device: Any = None,
+    self: Tensor, *args: object, size: object = None, other: object = None, storage: object = None,
+    device: DeviceLike = None, **further: object,
 ) -> None:  # fmt: skip
-    """Fill a handle made by ``Tensor(...)``; one that a subclass has filled stays as it is."""
+    """Fill a handle made by ``Tensor(...)``. One that the ``__new__`` of a subclass has filled
+    stays as it is, whatever arguments that takes."""
     if hasattr(self, "_type"):
         return
+    if further:
+        raise TypeError(f"Tensor() got an unexpected keyword argument {next(iter(further))!r}")
     args = _positional(args, size, other, storage)
     source = construct(args, dtypes.get_default_dtype(), device)
     self._type = source._type
@@ -70,7 +74,7 @@ setattr(Tensor, "__init__", _initialize)  # noqa: B010 - the class does not decl
 
 @expose(function=False)
 def new(
-    self: Tensor, *args: Any, size: Any = None, other: Any = None, storage: Any = None,
+    self: Tensor, *args: object, size: object = None, other: object = None, storage: object = None,
     device: Any = None,
 ) -> Tensor:  # fmt: skip
     """A tensor of the same element type from sizes or data."""

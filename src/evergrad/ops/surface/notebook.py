@@ -8,9 +8,8 @@ import numpy as np
 
 from evergrad import html
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import Array
 from evergrad.extension import provides
-
-Array = np.ndarray[Any, Any]
 
 _TABLE = 12  # rows and columns of a table at most
 _CELLS = 48  # of a heat map, each way

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.ops.surface.public import FUNCTIONS, warn_of_older_form
@@ -27,12 +26,12 @@ _FUNCTIONS: dict[str, Places] = {
 }  # fmt: skip
 
 
-def _accepting(function: Callable[..., Any], places: Places) -> Callable[..., Any]:
+def _accepting(function: Callable[..., object], places: Places) -> Callable[..., object]:
     nominal = min(places) - 1
     name = function.__name__
 
     @functools.wraps(function)
-    def form(*args: Any, **kwargs: Any) -> Any:
+    def form(*args: object, **kwargs: object) -> object:
         if len(args) > nominal and len(args) in places:
             factors = places[len(args)]
             kwargs |= {factor: args[at] for at, factor in factors.items()}

@@ -17,7 +17,7 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.autocast import under_autocast
 from evergrad.core.bind import bind, bind_binary, bind_unary, cast
-from evergrad.core.functionalize import SymbolicNumber
+from evergrad.core.functionalize import SymbolicNumber, materialize_trace
 from evergrad.core.inplace import write_in_place, write_result
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
@@ -25,6 +25,7 @@ from evergrad.core.overlap import refuse_partial_overlap
 from evergrad.core.shapes import tensor_type
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.types import Kwargs
 from evergrad.keywords import explain_keyword
 from evergrad.ops.reference import DOCS
 from evergrad.ops.surface.signatures import DerivedSignature
@@ -74,13 +75,15 @@ def expose(
                 setattr(Tensor, name, form)
             if inplace:
                 setattr(Tensor, name + "_", _in_place_form(name, form))
+        if names and method and plain.__name__.startswith("_"):
+            form.__name__ = names[0]  # what __torch_function__ reads
         return plain
 
     return decorate
 
 
 def _documentation(
-    plain: Callable[..., object], names: tuple[str, ...], into: dict[str, Callable[..., object]]
+    plain: Callable[..., object], names: tuple[str, ...], into: dict[str, Callable[..., Any]]
 ) -> str | None:
     """The entry of the reference for a function, or the docstring of its definition."""
     name = names[0] if names and plain.__name__.startswith("_") else plain.__name__
@@ -89,14 +92,14 @@ def _documentation(
     return DOCS.get(name, plain.__doc__)
 
 
-def _room(function: Callable[..., Any]) -> str:
+def _room(function: Callable[..., object]) -> str:
     """The namespace of a function that is not at the top: evergrad.ops.rows.linalg.solve: linalg"""
     *_, room = function.__module__.split(".")[:4]
     return room
 
 
 def _add_function(
-    name: str, function: Callable[..., object], into: dict[str, Callable[..., object]] = FUNCTIONS
+    name: str, function: Callable[..., object], into: dict[str, Callable[..., Any]] = FUNCTIONS
 ) -> None:
     if name in into:
         raise ValueError(f"{name} is exposed twice")
@@ -148,21 +151,21 @@ def _BINARY(op: Op) -> TensorFunction:
     return function
 
 
-def _direct_with_out(op: Op, function: TensorFunction, count: int) -> Callable[..., Any]:
+def _direct_with_out(op: Op, function: TensorFunction, count: int) -> Callable[..., object]:
     """As :func:`accepting_out`, in one call for a row of one or two arguments."""
     general = accepting_out(function)
 
-    def unary(*args: Any, **kwargs: Any) -> Any:
+    def unary(*args: object, **kwargs: object) -> object:
         if not kwargs and len(args) == 1 and isinstance(args[0], Tensor):
             return bind_unary(op, args[0])
         return general(*args, **kwargs)
 
-    def binary(*args: Any, **kwargs: Any) -> Any:
+    def binary(*args: object, **kwargs: object) -> object:
         if not kwargs and len(args) == 2:
             return bind_binary(op, *args)
         return general(*args, **kwargs)
 
-    with_out: Callable[..., Any] = unary if count == 1 else binary
+    with_out: Callable[..., object] = unary if count == 1 else binary
     functools.update_wrapper(with_out, general)
     with_out.__signature__ = general.__signature__  # type: ignore[attr-defined]
     return with_out
@@ -174,7 +177,7 @@ def _direct_in_place(
     def unary(input: Tensor) -> Tensor:
         return write_in_place(op, input)
 
-    def binary(input: Tensor, other: Any) -> Tensor:
+    def binary(input: Tensor, other: object) -> Tensor:
         return write_in_place(op, input, other)
 
     return named_in_place(unary if arity == 1 else binary, name, function)
@@ -203,10 +206,10 @@ def named_in_place(
 
 
 def _accepting_keywords(
-    function: Callable[..., Any], names: Mapping[str, str]
-) -> Callable[..., Any]:
+    function: Callable[..., object], names: Mapping[str, str]
+) -> Callable[..., object]:
     @functools.wraps(function)
-    def renamed(*args: Any, **kwargs: Any) -> Any:
+    def renamed(*args: object, **kwargs: object) -> object:
         if kwargs and not names.keys().isdisjoint(kwargs):
             _rename(function, kwargs, names)
         try:
@@ -215,16 +218,19 @@ def _accepting_keywords(
             explain_keyword(error, function, names)
             raise
 
+    # Reports of memory name the function that has allocated it by its code.
+    code: object = renamed.__code__  # type: ignore[attr-defined]
+    renamed.__code__ = code.replace(co_name=function.__name__)  # type: ignore[attr-defined]
     renamed.keywords = names  # type: ignore[attr-defined]
     return renamed
 
 
 @functools.cache
-def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+def _parameters(function: Callable[..., object]) -> frozenset[str]:
     return frozenset(inspect.signature(function).parameters)
 
 
-def _rename(function: Callable[..., Any], kwargs: dict[str, Any], names: Mapping[str, str]) -> None:
+def _rename(function: Callable[..., object], kwargs: Kwargs, names: Mapping[str, str]) -> None:
     """Replace further names of arguments by those of the definition."""
     own = _parameters(function)
     for given in [name for name in kwargs if name in names and name not in own]:
@@ -250,7 +256,7 @@ def accepting_out(
     names = {**_NUMPY_NAMES, **keywords} if keywords else _NUMPY_NAMES
 
     @functools.wraps(function)
-    def with_out(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+    def with_out(*args: object, out: Any = None, **kwargs: object) -> object:
         if kwargs and not names.keys().isdisjoint(kwargs):
             _rename(function, kwargs, names)
         if out is None:
@@ -259,8 +265,7 @@ def accepting_out(
             except TypeError as error:
                 explain_keyword(error, function, ("out", *names))
                 raise
-        if STATE.get().trace is None:
-            _refuse_overlaps(function.__name__, out, (*args, *kwargs.values()))
+        _refuse_overlaps(function.__name__, out, (*args, *kwargs.values()))
         result = function(*args, **kwargs)
         if isinstance(result, tuple):
             written = [write_out(function.__name__, o, r) for o, r in zip(out, result, strict=True)]
@@ -290,6 +295,15 @@ def _refuse_overlaps(name: str, out: object, args: tuple[object, ...]) -> None:
             refuse_partial_overlap(target, read, name in _GATHERING)
 
 
+# Functions whose ``out`` has to have the type of the result; others cast to a wider one.
+_EXACT = frozenset(
+    {
+        "aminmax", "argmax", "argmin", "bmm", "complex", "cummax", "cummin", "gather", "isin",
+        "kthvalue", "masked_select", "mm", "mode", "multinomial", "sort", "topk",
+    }
+)  # fmt: skip
+
+
 def write_out(name: str, out: Tensor, result: Tensor) -> Tensor:
     """Put a result into the tensor given as ``out=``, resizing it as PyTorch does."""
     if not isinstance(out, Tensor):
@@ -298,6 +312,11 @@ def write_out(name: str, out: Tensor, result: Tensor) -> Tensor:
         raise RuntimeError(
             f"{name}(): functions with out=... arguments don't support automatic differentiation, "
             "but one of the arguments requires grad."
+        )
+    if name in _EXACT and out.dtype is not result.dtype:
+        raise RuntimeError(
+            f"{name}(): expected the out tensor to have dtype {result.dtype.name}, but got "
+            f"{out.dtype.name} instead"
         )
     if not dtypes.can_cast(result.dtype, out.dtype):
         raise RuntimeError(
@@ -323,6 +342,7 @@ def resize(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     if min(shape, default=0) < 0:
         raise RuntimeError(f"cannot resize to the negative dimension {min(shape)}: {list(shape)}")
     count = int(np.prod(shape, dtype=np.int64))
+    materialize_trace("a tensor was resized")
     whole = storage.value
     if tensor._view is not None or tensor._node is not None:
         raise RuntimeError("cannot resize a view or a tensor that requires grad; resize a clone()")
@@ -342,7 +362,7 @@ def resize(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return tensor
 
 
-def as_operand(value: object) -> Any:
+def as_operand(value: object) -> object:
     """What may stand beside a tensor in an operator, or ``NotImplemented``."""
     if isinstance(value, (Tensor, np.generic, SymbolicNumber, *NUMBERS)):
         return value
@@ -391,11 +411,12 @@ def operator(
     if inplace:
         in_place = getattr(Tensor, inplace)
 
-        def update(self: Tensor, other: object) -> Any:
+        def update(self: Tensor, other: object) -> Tensor:
             other = as_operand(other)
             return other if other is NotImplemented else in_place(self, other)
 
-        setattr(Tensor, f"__i{name[2:]}", update)
+        update.__name__ = f"__i{name[2:]}"
+        setattr(Tensor, update.__name__, update)
 
 
 __all__ = [

@@ -9,8 +9,10 @@ from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
 from evergrad.core.inplace import assign, check_writable
 from evergrad.core.op import Op
+from evergrad.core.python_numbers import PythonNumber
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.creation.constants import constant
 from evergrad.ops.rows.movement.views import expand, permute, put_back
 from evergrad.ops.rows.random.draws import (
     ANY_INTEGERS,
@@ -26,6 +28,7 @@ from evergrad.ops.rows.random.draws import (
     check_bounds,
     check_floating,
     check_generator,
+    draw,
     draw_in_order,
     integer_limits,
     memory_order,
@@ -35,12 +38,15 @@ from evergrad.ops.surface.public import expose
 
 if TYPE_CHECKING:
     from evergrad.core.rng.default_generator import Generator
+    from evergrad.core.types import GeneratorLike
 
 
 def _draw_into(self: Tensor, op: Op, generator: Generator | None, *numbers: object) -> Tensor:
     """Draw in memory order, as PyTorch does."""
     check_writable(STATE.get(), self, None)  # a refused call draws nothing
     size = self._type.shape
+    if self.layout_array().flags.c_contiguous:
+        return assign(self, draw(op, size, self.dtype, generator, *numbers))
     return assign(
         self, draw_in_order(op, memory_order(self), size, self.dtype, generator, *numbers)
     )
@@ -119,10 +125,17 @@ def random_(
     return _draw_into(self, INTEGERS, generator, low, high)
 
 
+def _is_probability(number: Any) -> bool:
+    return bool(0 <= number <= 1)
+
+
 @expose(function=False)
-def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: GeneratorLike = None) -> Tensor:
     """Fill with 1 with probability ``p`` (a number or a tensor), else 0."""
     check_generator(generator)
+    if isinstance(p, PythonNumber) and _is_probability(p):
+        # A run-time number: the same draws as with a scalar, which takes 53 bits for each element.
+        p = constant((), p, dtypes.float64)
     if not isinstance(p, Tensor):
         return _draw_into(self, CHANCE, generator, float(p))
     check_floating("bernoulli_tensor_cpu_p_", p.dtype)

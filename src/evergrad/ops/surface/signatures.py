@@ -43,7 +43,7 @@ class DerivedSignature(inspect.Signature):
         return OrderedDict(self._derived().parameters)
 
     @property
-    def _return_annotation(self) -> Any:
+    def _return_annotation(self) -> object:
         return self._derived().return_annotation
 
     def replace(self, **changes: Any) -> inspect.Signature:  # type: ignore[override]

@@ -7,7 +7,7 @@ import functools
 import gc
 import mmap
 import os
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from evergrad.core.dtypes import (
     int64,
     uint8,
 )
+from evergrad.core.functionalize import note_property_read
 from evergrad.core.shapes import tensor_type
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Array, Tensor, from_array, on_storage
@@ -37,18 +38,21 @@ from evergrad.core.trace import Var
 from evergrad.memory.pool import Block
 from evergrad.ops.surface.public import FUNCTIONS, expose
 
+if TYPE_CHECKING:
+    from evergrad.core.types import DeviceLike, DtypeLike, LayoutLike
+
 
 class UntypedStorage:
     """The bytes behind a tensor, as PyTorch's programs ask about them."""
 
     __slots__ = ("_storage",)
 
-    def __init__(self, source: Any = 0, *, device: Any = None) -> None:
+    def __init__(self, source: object = 0, *, device: DeviceLike = None) -> None:
         """The storage of a tensor, so many bytes, or bytes."""
         self._storage = self._made(source, np.dtype(np.uint8))
 
     @staticmethod
-    def _made(source: Any, kind: np.dtype[Any]) -> Storage:
+    def _made(source: Any, kind: np.dtype[np.generic]) -> Storage:
         if isinstance(source, Storage):
             return source
         if isinstance(source, UntypedStorage):
@@ -57,7 +61,7 @@ class UntypedStorage:
         array = np.zeros(source, kind) if is_size else np.array(source, kind).reshape(-1)
         return from_array(array)._storage
 
-    def fill_(self, value: Any) -> Self:
+    def fill_(self, value: object) -> Self:
         """Write one element everywhere."""
         self[:] = value
         return self
@@ -97,7 +101,7 @@ class UntypedStorage:
     def get_device(self) -> int:
         return -1
 
-    def is_pinned(self, device: Any = "cuda") -> bool:
+    def is_pinned(self, device: DeviceLike = "cuda") -> bool:
         return False
 
     @classmethod
@@ -194,8 +198,8 @@ class TypedStorage(UntypedStorage):
     kind: ClassVar[dtype] = float32
 
     def __init__(
-        self, source: Any = 0, *, wrap_storage: UntypedStorage | None = None,
-        dtype: Any = None, device: Any = None,
+        self, source: object = 0, *, wrap_storage: UntypedStorage | None = None,
+        dtype: DtypeLike = None, device: DeviceLike = None,
     ) -> None:  # fmt: skip
         target = self.kind if dtype is None else as_dtype(dtype)
         if wrap_storage is not None:
@@ -211,7 +215,7 @@ class TypedStorage(UntypedStorage):
         return cls(wrap_storage=mapped, dtype=cls.kind)
 
     @classmethod
-    def from_buffer(cls, buffer: Any, byte_order: str | None = None, **options: Any) -> Self:
+    def from_buffer(cls, buffer: Any, byte_order: str | None = None, **options: object) -> Self:
         """A copy of a Python buffer as elements of this type."""
         return cls(np.frombuffer(bytes(buffer), cls.kind.np))
 
@@ -270,7 +274,7 @@ for _name, _made in TYPES.items():
 
 
 @expose(method=False, out=False)
-def is_storage(obj: Any) -> bool:
+def is_storage(obj: object) -> bool:
     """Whether the object is a storage.
 
     >>> eg.is_storage(eg.ones(2).untyped_storage())
@@ -281,8 +285,9 @@ def is_storage(obj: Any) -> bool:
 
 @expose(method=False, out=False)
 def from_file(
-    filename: str, shared: bool | None = None, size: int | None = 0, *, dtype: Any = None,
-    layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+    filename: str, shared: bool | None = None, size: int | None = 0, *, dtype: DtypeLike = None,
+    layout: LayoutLike = None, device: DeviceLike = None, pin_memory: bool = False,
+    requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """A vector on the memory of a file; writes reach it only if ``shared``.
 
@@ -307,17 +312,19 @@ def from_file(
 @expose(function=False)
 def untyped_storage(self: Tensor) -> UntypedStorage:
     """The bytes this tensor looks at, whole."""
+    note_property_read(self, "the storage")
     return UntypedStorage(self._storage)
 
 
 @expose(function=False)
 def storage(self: Tensor) -> TypedStorage:
     """The elements this tensor looks at, whole."""
+    note_property_read(self, "the storage")
     return TypedStorage(self._storage)
 
 
 def in_shared_memory(storage: Storage) -> bool:
-    owner: Any = storage.value
+    owner: object = storage.value
     while isinstance(owner, np.ndarray | memoryview):
         if isinstance(owner, Block):
             return False  # pooled memory is mapped, too, but for this process alone

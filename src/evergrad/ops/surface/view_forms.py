@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from evergrad.core.bind import bind, cast
+from evergrad.core.compound import Compound
 from evergrad.core.families import linear
 from evergrad.core.node import Leaf
 from evergrad.core.op import Op
@@ -43,13 +44,15 @@ from evergrad.ops.rows.movement.views import (
 from evergrad.ops.surface.public import expose
 
 if TYPE_CHECKING:
-    from evergrad.core.types import Ints
+    from evergrad.core.types import DimsLike, Ints
 
 # -- in place -----------------------------------------------------------------------------------
 
 
 def _become(self: Tensor, look: Callable[[Tensor], Tensor]) -> Tensor:
-    """Point a handle at a view of what it was."""
+    """Point a handle at a view of what it was; a tensor without an array takes over the result."""
+    if isinstance(self, Compound):
+        return self.take_over(look(self))
     node = current_node(self)
     leaf = node if isinstance(node, Leaf) else None
     if leaf is not None and STATE.get().grad:
@@ -71,7 +74,7 @@ def _become(self: Tensor, look: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 @expose(function=False, numpy_names=True)
-def squeeze_(self: Tensor, dim: Any = None, *dims: int) -> Tensor:
+def squeeze_(self: Tensor, dim: DimsLike = None, *dims: int) -> Tensor:
     """In-place form of ``squeeze``."""
     return _become(self, lambda x: squeeze(x, dim, *dims))
 
@@ -95,7 +98,9 @@ def t_(self: Tensor) -> Tensor:
 
 
 @expose(function=False)
-def as_strided_(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+def as_strided_(
+    input: Tensor, size: Ints, stride: Ints, storage_offset: int | None = None
+) -> Tensor:
     """In-place form of ``as_strided``."""
     return _become(input, lambda x: as_strided(x, size, stride, storage_offset))
 
@@ -132,7 +137,9 @@ def _update_transpose(
     return bind(UPDATE, g, zeros_like(value), chain=chain), part
 
 
-def _batch_update(op: Op, args: Sequence[Tensor], dims: Dims, *, chain: ViewChain) -> Any:
+def _batch_update(
+    op: Op, args: Sequence[Tensor], dims: Dims, *, chain: ViewChain
+) -> tuple[Tensor, int]:
     """Batch the steps by running them, batched, on positions, and write there."""
     base, value = args
     size = next(a._type.shape[d] for a, d in zip(args, dims, strict=True) if d is not None)

@@ -4,9 +4,11 @@
 
 const $ = (id) => document.getElementById(id);
 const DEFAULTS = { temperature: 0.7, top_k: "", top_p: "", min_p: "", repetition_penalty: 1,
-                   max_tokens: "", seed: "", system: "" };
-const streams = new Map();  // chat id -> {controller, tokens, started}: several at once
-let model = "";
+                   max_tokens: "", seed: "", system: "", model: "" };
+const FULL = "This browser keeps no more: delete a chat first.";
+const streams = new Map();  // chat id -> {controller, message, tokens, started}: several at once
+const finished = new Map();  // key -> message: the whole answers of this tab
+let models = [];
 
 // -- state ---------------------------------------------------------------------------------------
 
@@ -27,9 +29,29 @@ function save(chat) {
   store("chats", [{ id: chat.id, name: first ? first.content.slice(0, 60) : "New chat" }, ...others]);
 }
 
+function keep(id, message) {
+  // The chat may have changed since the answer began, in another tab: only the answer is replaced.
+  const chat = chatOf(id);
+  const place = chat ? chat.messages.findIndex((other) => other.key === message.key) : -1;
+  if (place < 0) return;
+  chat.messages[place] = message;
+  save(chat);
+}
+
+function restore(id) {
+  // Tabs that end at the same moment each write the chat as they know it: the answers of this one
+  // are put back where another has written what was there before.
+  for (const message of chatOf(id)?.messages ?? []) {
+    const own = finished.get(message.key);
+    if (own && JSON.stringify(own) !== JSON.stringify(message)) keep(id, own);
+  }
+}
+
+const anyKey = () => crypto.randomUUID?.() ?? String(Math.random()).slice(2);
+
 function newChat() {
   const empty = chats().map((entry) => chatOf(entry.id)).find((chat) => chat && !chat.messages.length);
-  const chat = empty || { id: crypto.randomUUID?.() ?? String(Math.random()).slice(2), messages: [] };
+  const chat = empty || { id: anyKey(), messages: [] };
   save(chat);
   show(chat.id);
   $("input").focus();
@@ -73,7 +95,9 @@ function draw() {
   const chat = chatOf(current());
   if (!chat) return newChat();
   const nearEnd = $("log").scrollHeight - $("log").scrollTop - $("log").clientHeight < 80;
-  const shown = chat.messages.map((message, index) => bubble(chat, message, index));
+  const begun = streams.get(chat.id)?.message;  // kept once it is whole
+  const shown = chat.messages.map((message, index) =>
+    bubble(chat, begun && message.key === begun.key ? begun : message, index));
   if (!shown.length) shown.push(element("p", { className: "empty", textContent: "Say something." }));
   $("log").replaceChildren(...shown);
   if (nearEnd) $("log").scrollTop = $("log").scrollHeight;
@@ -128,9 +152,9 @@ function edit(id, index, place) {
   leave.onclick = draw;
   done.onclick = () => {
     const chat = chatOf(id);
-    chat.messages = chat.messages.slice(0, index);
-    save(chat);
-    send(id, area.value);
+    if (!area.value.trim() || streams.has(id)) return;
+    chat.messages = [...chat.messages.slice(0, index), { role: "user", content: area.value }];
+    answer(chat);
   };
   area.onkeydown = (event) => {
     if (event.key === "Escape") { event.stopPropagation(); draw(); }
@@ -146,16 +170,14 @@ function send(id, text) {
   const chat = chatOf(id);
   if (!text.trim() || streams.has(id)) return;
   chat.messages.push({ role: "user", content: text });
-  save(chat);
-  answer(id);
+  answer(chat);
 }
 
 function regenerate(id) {
   const chat = chatOf(id);
   if (streams.has(id) || !chat.messages.length) return;
   if (chat.messages.at(-1).role === "assistant") chat.messages.pop();
-  save(chat);
-  answer(id);
+  answer(chat);
 }
 
 function stop(id) {
@@ -164,7 +186,8 @@ function stop(id) {
 
 function asked(chat) {
   const chosen = settings();
-  const body = { model, stream: true, truncate: true, stream_options: { include_usage: true } };
+  const body = { stream: true, truncate: true, stream_options: { include_usage: true } };
+  if (models.length) body.model = models.includes(chosen.model) ? chosen.model : models[0];
   for (const name of ["temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_tokens", "seed"])
     if (chosen[name] !== "" && chosen[name] !== null) body[name] = Number(chosen[name]);
   const before = chosen.system ? [{ role: "system", content: chosen.system }] : [];
@@ -172,13 +195,13 @@ function asked(chat) {
   return body;
 }
 
-async function answer(id) {
-  const chat = chatOf(id);
-  const stream = { controller: new AbortController(), tokens: 0, started: performance.now(), first: 0 };
+async function answer(chat) {
+  const id = chat.id;
   const body = asked(chat);
-  const message = { role: "assistant", content: "" };
+  const message = { role: "assistant", content: "", key: anyKey() };
+  const stream = { controller: new AbortController(), message, tokens: 0, started: performance.now() };
   chat.messages.push(message);
-  save(chat);
+  try { save(chat); } catch { $("speed").textContent = FULL; draw(); return; }
   streams.set(id, stream);
   if (id === current()) { draw(); $("log").scrollTop = $("log").scrollHeight; } else { list(); }
   try {
@@ -187,16 +210,20 @@ async function answer(id) {
       headers: { "Content-Type": "application/json", ...(token() && { Authorization: `Bearer ${token()}` }) },
     });
     if (!response.ok) throw new Error(await reason(response));
-    await read(response.body, (event) => take(id, chat, message, stream, event));
+    const isWhole = await read(response.body, (event) => take(id, message, stream, event));
+    if (!isWhole) throw new Error("the answer broke off");
   } catch (error) {
-    if (error.name !== "AbortError") message.error = error.message;
-    else message.speed = [message.speed, "stopped"].filter(Boolean).join(", ");
+    if (error.name !== "AbortError" && !stream.isLeft) message.error = error.message;
+    else message.speed = stopped(message);
   } finally {
     streams.delete(id);
-    if (chatOf(id)) save(chat);
+    finished.set(message.key, message);
+    try { keep(id, message); } catch { $("speed").textContent = FULL; }
     if (id === current()) draw(); else list();
   }
 }
+
+const stopped = (message) => [message.speed, "stopped"].filter(Boolean).join(", ");
 
 async function reason(response) {
   try { return (await response.json()).error.message; } catch { return `error ${response.status}`; }
@@ -207,25 +234,24 @@ async function read(body, take) {
   let waiting = "";
   for (;;) {
     const { value, done } = await reader.read();
-    if (done) return;
+    if (done) return false;
     waiting += value;
     const parts = waiting.split("\n\n");
     waiting = parts.pop();
     for (const part of parts) {
       const data = part.replace(/^data: /, "");
-      if (data === "[DONE]") return;
+      if (data === "[DONE]") return true;
       take(JSON.parse(data));
     }
   }
 }
 
-function take(id, chat, message, stream, event) {
+function take(id, message, stream, event) {
   const now = performance.now();
   const text = event.choices[0]?.delta?.content;
   if (event.choices[0]?.finish_reason === "error") message.error = "the server failed";
   if (event.usage) stream.tokens = event.usage.completion_tokens;
   if (text) {
-    stream.first ||= now;
     stream.tokens += 1;
     message.content += text;
   }
@@ -260,6 +286,10 @@ function toggleTheme() {
 
 function openSettings() {
   const chosen = settings();
+  $("model-choice").hidden = models.length < 2;
+  $("settings").querySelector("[name=model]").replaceChildren(
+    ...models.map((name) => element("option", { value: name, textContent: name })));
+  chosen.model = models.includes(chosen.model) ? chosen.model : models[0];
   for (const field of $("settings").querySelectorAll("[name]")) field.value = chosen[field.name];
   $("settings").showModal();
 }
@@ -271,9 +301,10 @@ $("form").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = $("input").value;
   if (!text.trim() || streams.has(current())) return;
+  send(current(), text);
+  if (!streams.has(current())) return;  // it could not be kept
   $("input").value = "";
   grow();
-  send(current(), text);
 });
 $("input").addEventListener("input", grow);
 $("input").addEventListener("keydown", (event) => {
@@ -285,12 +316,21 @@ $("theme").onclick = toggleTheme;
 $("open-settings").onclick = openSettings;
 $("menu").onclick = () => $("sidebar").classList.toggle("open");
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") { stop(current()); $("sidebar").classList.remove("open"); }
+  if (event.key === "Escape" && !$("settings").open) { stop(current()); $("sidebar").classList.remove("open"); }
   if (event.altKey && event.key === "n") { event.preventDefault(); newChat(); }
   if (event.altKey && event.key === "d") { event.preventDefault(); toggleTheme(); }
   if (event.altKey && event.key === ",") { event.preventDefault(); openSettings(); }
 });
+addEventListener("pagehide", () => {  // what has come of unfinished answers is kept
+  for (const [id, stream] of streams) {
+    stream.isLeft = true;
+    keep(id, { ...stream.message, speed: stopped(stream.message) });
+  }
+});
 addEventListener("storage", (event) => {  // another tab wrote
+  if (event.key?.startsWith("chat:")) {
+    try { restore(event.key.slice("chat:".length)); } catch { $("speed").textContent = FULL; }
+  }
   if (event.key === "theme") theme();
   else if (event.key === `chat:${current()}` && !streams.has(current())) draw();
   else list();
@@ -307,8 +347,8 @@ async function begin() {
   try {
     const response = await fetch("/v1/models", { headers: token() ? { Authorization: `Bearer ${token()}` } : {} });
     if (!response.ok) throw new Error(await reason(response));
-    model = (await response.json()).data[0].id;
-    $("model").textContent = model;
+    models = (await response.json()).data.map((entry) => entry.id);
+    $("model").textContent = models[0];
   } catch (error) { $("model").textContent = error.message; }
   $("input").focus();
 }

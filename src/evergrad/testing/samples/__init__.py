@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from evergrad.core.types import Array as Array
 
 FLOATS = ("float32", "bfloat16", "float16")
 
@@ -32,7 +32,7 @@ class Sample:
     dtypes: tuple[str, ...]  # element types to repeat the value check in
     tolerance: float  # relative, in float64
     label: str
-    any_layout: bool = True  # whether the inputs may lie in memory in any way
+    any_layout: bool = True  # whether the inputs may have any strides
 
     def __str__(self) -> str:
         return f"{self.row}-{self.label}"

@@ -1,7 +1,6 @@
 """Samples of arithmetic in several steps, and of floats as they are represented."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ __all__: list[str] = []  # samples are registered, nothing is exported
 inf, nan = np.inf, np.nan
 
 
-def _named(name: str) -> Callable[..., Any]:
+def _named(name: str) -> Callable[..., object]:
     return lambda ns, *inputs: getattr(ns, name)(*inputs)
 
 

@@ -38,7 +38,7 @@ for array in (normal(3, 4), complex_normal(2), normal(0, 2), normal()):
 _enter("all_reduce", normal(5), _same, reduction="AVG")
 
 
-def _started(x: Tensor, reduction: str) -> Any:
+def _started(x: Tensor, reduction: str) -> object:
     started = bind(TABLE["all_reduce_start"], x, group="", size=1, reduction=reduction)
     return bind(TABLE["all_reduce_wait"], *started)
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.bind import bind
+from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.conv import CONV_WEIGHT
 from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.testing.samples import Array, complex_normal, normal, sample
@@ -19,7 +20,7 @@ def _reference(x: Array, w: Array, *, stride: int, padding: int, dilation: int) 
     return np.stack(columns, 2)
 
 
-def _conv(name: str, x: tuple[int, ...], w: tuple[int, ...], label: str, **options: Any) -> None:
+def _conv(name: str, x: tuple[int, ...], w: tuple[int, ...], label: str, **options: object) -> None:
     row = "conv_input" if "transpose" in name else "conv"
     sample(row, lambda ns, x, w: getattr(ns.nn.functional, name)(x, w, **options),
            normal(*x), normal(*w, seed=1), label=label)  # fmt: skip
@@ -66,7 +67,7 @@ def _conv_weight(
 ) -> None:  # fmt: skip
     """The row itself: PyTorch has it only inside its backward functions."""
 
-    def call(ns: Any, y: Any, x: Any) -> Any:
+    def call(ns: Any, y: Tensor, x: Tensor) -> Any:
         rank = len(kernel)
         windows = Windows(
             x.shape[2:], kernel, (stride,) * rank, ((padding, padding),) * rank, (dilation,) * rank

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,9 @@ def _expected(a: Array, b: Array, shape: tuple[int, ...], sign: int) -> Array:
     return out
 
 
-def _reference(a_shapes: Shapes, b_shapes: Shapes, out_shapes: Shapes, sign: int) -> Any:
+def _reference(
+    a_shapes: Shapes, b_shapes: Shapes, out_shapes: Shapes, sign: int
+) -> Callable[[Array, Array], Array]:
     def cut(x: Array, shapes: Shapes) -> list[Array]:
         ends = np.cumsum([0, *(math.prod(s) for s in shapes)])
         parts = zip(ends[:-1], ends[1:], shapes, strict=True)

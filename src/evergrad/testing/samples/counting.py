@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.bind import bind
+from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.reduce.counting import FIRST_OF_SAME
 from evergrad.ops.rows.reduce.histogram import HISTOGRAM_EDGES
 from evergrad.testing.samples import distinct, integers, normal, sample
@@ -14,7 +15,7 @@ __all__: list[str] = []  # samples are registered, nothing is exported
 nan = np.nan
 
 
-def _edges(x: Any) -> Any:
+def _edges(x: Tensor) -> object:
     return bind(HISTOGRAM_EDGES, x, bins=4, dim=0)
 
 

@@ -59,7 +59,7 @@ sample("logspace", lambda ns: ns.logspace(2, 5, 1), label="one")
 # PyTorch has a complex type of 16-bit floats too, so the types of results are not the same.
 
 
-def parts(call: Callable[..., Any], *inputs: Array, label: str = "", **options: Any) -> None:
+def parts(call: Callable[..., object], *inputs: Array, label: str = "", **options: Any) -> None:
     sample("complex", call, *inputs, torch=False, dtypes=("float32",), label=label, **options)
 
 

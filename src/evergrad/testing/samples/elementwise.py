@@ -21,18 +21,20 @@ __all__: list[str] = []  # samples are registered, nothing is exported
 inf, nan = np.inf, np.nan
 
 
-def _named(name: str) -> Callable[..., Any]:
+def _named(name: str) -> Callable[..., object]:
     return lambda ns, *inputs: getattr(ns, name)(*inputs)
 
 
-def _unary(name: str, reference: Callable[..., Any], x: Array, **options: Any) -> None:
+def _unary(name: str, reference: Callable[..., object], x: Array, **options: Any) -> None:
     call = _named(name)
     sample(name, call, x, reference=reference, **options)
     sample(name, call, np.array(x.flat[0]), reference=reference, **options)
     sample(name, call, x[:0], reference=reference, **options)
 
 
-def _binary(name: str, reference: Callable[..., Any], a: Array, b: Array, **options: Any) -> None:
+def _binary(
+    name: str, reference: Callable[..., object], a: Array, b: Array, **options: Any
+) -> None:
     """Of shapes (2, 3), whose parts make the broadcast, 0-d and empty samples."""
     call = _named(name)
     sample(name, call, a, b, reference=reference, **options)
@@ -123,16 +125,16 @@ _unary("sign", np.sign, normal(2, 3))
 
 # -- functions ----------------------------------------------------------------------------------
 
-_REAL_LINE: dict[str, Callable[..., Any]] = {
+_REAL_LINE: dict[str, Callable[..., object]] = {
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "sin": np.sin, "cos": np.cos,
     "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
 }  # fmt: skip
-_POSITIVE: dict[str, Callable[..., Any]] = {
+_POSITIVE: dict[str, Callable[..., object]] = {
     "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "log": np.log, "log2": np.log2,
     "log10": np.log10, "log1p": np.log1p,
 }  # fmt: skip
-_INSIDE: dict[str, Callable[..., Any]] = {
+_INSIDE: dict[str, Callable[..., object]] = {
     "asin": np.arcsin, "acos": np.arccos, "atanh": np.arctanh, "tan": np.tan,
 }  # fmt: skip
 for _name, _function in _REAL_LINE.items():

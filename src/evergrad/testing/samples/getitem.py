@@ -56,7 +56,7 @@ sample("index", lambda ns, x: x[False], normal(2, 3), label="falsehood")
 # -- writing ------------------------------------------------------------------------------------
 
 
-def _set(x: Any, index: object, value: object) -> Any:
+def _set(x: Any, index: object, value: object) -> object:
     y = x.clone() if hasattr(x, "clone") else x.copy()
     y[index] = value
     return y

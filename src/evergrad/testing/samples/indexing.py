@@ -52,7 +52,7 @@ sample("index", lambda ns, w, i: ns.embedding(w, i), normal(4, 3), PAIRS, label=
        reference=lambda w, i: w[i])  # fmt: skip
 
 
-def _added(g: Tensor, *indices: object, start: int = 0, extents: object) -> Any:
+def _added(g: Tensor, *indices: object, start: int = 0, extents: object) -> object:
     return bind(INDEX_SUM, g, *indices, start=start, extents=extents)
 
 

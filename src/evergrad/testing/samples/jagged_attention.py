@@ -11,6 +11,7 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.rng.bit_generators import philox_chances
+from evergrad.core.types import Attrs
 from evergrad.ops.rows.jagged_attention import (
     JAGGED_ATTENTION_BACKWARD,
     JAGGED_DROPOUT_FACTORS,
@@ -55,7 +56,7 @@ def _enter(ends: list[int], other: list[int], heads: int, shared: int, causal: b
     g, out = (normal(*q.shape[:2], 3, seed=i) for i in (3, 4))
     stats = _statistics(q, k, np.array(ends), np.array(other), causal)
     offsets = np.array(ends), np.array(other)
-    attrs: dict[str, Any] = {"scale": 0.5, "causal": causal, "dropout": 0.0}
+    attrs: Attrs = {"scale": 0.5, "causal": causal, "dropout": 0.0}
     options: dict[str, Any] = {"torch": False, "dtypes": ("float32",), "label": label}
     sample(
         "jagged_attention", lambda ns, *args: jagged_attention(*args, **attrs), q, k, v, *offsets,

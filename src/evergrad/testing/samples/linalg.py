@@ -1,11 +1,12 @@
 """Samples of linear algebra: systems, determinants, factorizations, spectra, ranks.
 
 Matrices are well conditioned and have distinct eigen- and singular values. Where a result is only
-defined up to signs or phases, the call goes on to something that does not depend on them.
+defined up to signs or phases, the call continues with something that does not depend on them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ __all__: list[str] = []  # samples are registered, nothing is exported
 _DTYPES = ("float32",)
 
 
-def _enter(row: str, call: Any, *inputs: Any, **options: Any) -> None:
+def _enter(row: str, call: Callable[..., object], *inputs: Array, **options: Any) -> None:
     sample(row, call, *inputs, dtypes=_DTYPES, **options)
 
 
@@ -50,7 +51,7 @@ def _hermitian(x: Tensor) -> Tensor:
     return x + x.mH
 
 
-def _positive(ns: Any, x: Any) -> Any:
+def _positive(ns: Any, x: Tensor) -> object:
     return x @ x.mH + ns.eye(x.shape[-1], dtype=x.dtype)
 
 
@@ -175,17 +176,17 @@ def _complement(q: Tensor, columns: int) -> Tensor:
 # -- spectra ------------------------------------------------------------------------------------
 
 
-def _of_eigh(ns: Any, a: Any, **options: Any) -> Any:
+def _of_eigh(ns: Any, a: Tensor, **options: object) -> object:
     values, vectors = ns.linalg.eigh(_hermitian(a), **options)
     return values, vectors.abs(), (vectors * values.cos().unsqueeze(-2)) @ vectors.mH
 
 
-def _of_eig(ns: Any, a: object) -> Any:
+def _of_eig(ns: Any, a: object) -> tuple[Tensor, Tensor]:
     values, vectors = ns.linalg.eig(a)
     return values, vectors.abs()
 
 
-def _of_svd(ns: Any, a: object, full_matrices: bool = False) -> Any:
+def _of_svd(ns: Any, a: object, full_matrices: bool = False) -> object:
     u, s, vh = ns.linalg.svd(a, full_matrices)
     count = s.shape[-1]
     u, vh = u[..., :count], vh[..., :count, :]
@@ -265,11 +266,11 @@ sample("diagonal", lambda ns, a: ns.linalg.diagonal(a, offset=-1), normal(2, 3, 
 # -- symmetric and indefinite -------------------------------------------------------------------
 
 
-def _ldl(ns: Any, x: Any, hermitian: bool) -> Any:
+def _ldl(ns: Any, x: Tensor, hermitian: bool) -> Any:
     return ns.linalg.ldl_factor(x + (x.mH if hermitian else x.mT), hermitian=hermitian)
 
 
-def _ldl_solve(ns: Any, a: Array, b: Any, hermitian: bool) -> Any:
+def _ldl_solve(ns: Any, a: Array, b: Tensor, hermitian: bool) -> object:
     matrix = ns.tensor(a, dtype=b.dtype)
     return ns.linalg.ldl_solve(*_ldl(ns, matrix, hermitian), b, hermitian=hermitian)
 

@@ -1,11 +1,11 @@
 """Samples of comparisons, logic, bits, and what kind of number an element is."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from evergrad.core.bind import bind
+from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.check import CHECK
 from evergrad.testing.samples import booleans, complex_normal, integers, normal, sample
 
@@ -14,14 +14,14 @@ __all__: list[str] = []  # samples are registered, nothing is exported
 inf, nan = np.inf, np.nan
 
 
-def _named(name: str) -> Callable[..., Any]:
+def _named(name: str) -> Callable[..., object]:
     return lambda ns, *inputs: getattr(ns, name)(*inputs)
 
 
 # -- comparisons --------------------------------------------------------------------------------
 
 _TIES = np.array([1.0, -0.5, nan, inf, 0.0])
-_COMPARISONS: dict[str, Callable[..., Any]] = {
+_COMPARISONS: dict[str, Callable[..., object]] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
     "ge": np.greater_equal,
 }  # fmt: skip
@@ -42,7 +42,7 @@ sample("lt", lambda ns, a, b: a.clone().less_(b), normal(3), normal(3, seed=1), 
 
 # -- logic --------------------------------------------------------------------------------------
 
-_LOGIC: dict[str, Callable[..., Any]] = {
+_LOGIC: dict[str, Callable[..., object]] = {
     "logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor,
 }  # fmt: skip
 _TRUTH = np.array([0.0, 1.5, nan, -0.0])
@@ -52,7 +52,7 @@ for _name, _function in _LOGIC.items():
 sample("logical_not", lambda ns, x: ns.logical_not(x), _TRUTH, reference=np.logical_not)
 sample("logical_not", lambda ns, x: ns.logical_not(x), np.array([0j, 1j]))
 
-_BITS: dict[str, Callable[..., Any]] = {
+_BITS: dict[str, Callable[..., object]] = {
     "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
 }  # fmt: skip
 for _name, _function in _BITS.items():
@@ -71,7 +71,7 @@ sample("bitwise_left_shift", lambda ns, a: 1 << a, np.array([0, 3, 8]), label="r
 # -- what kind of number ------------------------------------------------------------------------
 
 _KINDS = np.array([0.0, -0.0, 1.5, -2.0, inf, -inf, nan])
-_QUESTIONS: dict[str, Callable[..., Any]] = {
+_QUESTIONS: dict[str, Callable[..., object]] = {
     "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite, "isposinf": np.isposinf,
     "isneginf": np.isneginf, "signbit": np.signbit,
 }  # fmt: skip
@@ -93,7 +93,7 @@ sample("eq", lambda ns, x, y: ns.isclose(x, y, equal_nan=True), np.array([1.0, n
 # -- checks -------------------------------------------------------------------------------------
 
 
-def _checked(ns: Any, condition: Any, *shown: Any) -> Any:
+def _checked(ns: object, condition: Tensor, *shown: object) -> object:
     message = ("found ", *((("tensor(", False, None),) * len(shown)))
     return bind(CHECK, condition, *shown, error="ValueError", message=message)
 

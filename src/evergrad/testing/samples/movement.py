@@ -83,7 +83,7 @@ sample("slice", lambda ns, x: x.select(0, 1), normal(3), label="select one",
        reference=lambda x: x[1])  # fmt: skip
 
 
-def _lay_into(g: Tensor, slices: object, shape: object) -> Any:
+def _lay_into(g: Tensor, slices: object, shape: object) -> object:
     return bind(PAD_SLICE, g, slices=slices, shape=shape)
 
 
@@ -97,7 +97,9 @@ sample("pad_slice", lambda ns, g: _lay_into(g, ((2, 2, 1),), (3, 2)), normal(0, 
        torch=False)  # fmt: skip
 
 
-def _laid(shape: tuple[int, ...], place: Any, value: Any) -> Array:
+def _laid(
+    shape: tuple[int, ...], place: tuple[int | slice, int | slice] | int, value: Array
+) -> Array:
     out = np.zeros(shape)
     out[place] = value
     return out
@@ -171,7 +173,7 @@ sample("imag", lambda ns, z: z.imag, complex_normal())
 # -- a write as a function ----------------------------------------------------------------------
 
 
-def _written(base: object, value: object, *view_ops: Any) -> Any:
+def _written(base: object, value: object, *view_ops: Any) -> object:
     return bind(UPDATE, base, value, chain=ViewChain(tuple(view_ops)))
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.bind import bind
+from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.ops.rows.pool.windows import ADAPTIVE_SPREAD, WINDOW_SPREAD
 from evergrad.testing.samples import Array, distinct, integers, normal, sample
@@ -65,7 +66,7 @@ sample("adaptive_mean", _functional("adaptive_avg_pool2d", (5, 2)), normal(1, 2,
 sample("adaptive_mean", _functional("adaptive_avg_pool1d", 3), normal(0, 2, 4), label="empty")
 
 
-def _adaptive_spread(ns: Any, g: Any) -> Any:
+def _adaptive_spread(ns: object, g: Tensor) -> object:
     return bind(ADAPTIVE_SPREAD, g, size=(4,))
 
 
@@ -91,7 +92,7 @@ sample("window_sum", _functional("avg_pool1d", 2), normal(0, 2, 4), label="empty
 
 
 def _spread(padding: int, stride: int) -> Any:
-    def call(ns: Any, g: Any) -> Any:
+    def call(ns: Any, g: Tensor) -> Any:
         size = (g.shape[-1] - 1) * stride + 3 - 2 * padding
         windows = Windows((size,), (3,), (stride,), ((padding, padding),), (1,))
         return bind(WINDOW_SPREAD, g, windows=windows)

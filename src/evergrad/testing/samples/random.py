@@ -12,7 +12,9 @@ from evergrad.ops.rows.random.draws import standard_gamma
 from evergrad.testing.samples import between, normal, positive, sample
 
 
-def draw(row: str, call: Callable[..., Any], *inputs: Any, label: str = "", **options: Any) -> None:
+def draw(
+    row: str, call: Callable[..., object], *inputs: object, label: str = "", **options: Any
+) -> None:
     sample(row, call, *inputs, dtypes=(), label=label, **options)
 
 
@@ -59,7 +61,7 @@ draw("normal_around", lambda ns, s: ns.normal(1.0, s), np.float32(positive(4)), 
 draw("bernoulli", lambda ns, p: ns.bernoulli(p), between(0.1, 0.9, 2, 3))
 draw("bernoulli", lambda ns, p: ns.zeros(2, 3).bernoulli_(p), np.float32(between(0.1, 0.9, 2, 3)),
      label="in-place")  # fmt: skip
-# Draws go through the weights as they lie in memory.
+# Draws go through the weights in memory order.
 draw("uniform_where", lambda ns, x: ns.nn.functional.rrelu(x, 0.1, 0.5, True), normal(3, 4),
      smooth=False)  # fmt: skip
 draw("multinomial", lambda ns, w: ns.multinomial(w, 2), positive(3, 5), any_layout=False)

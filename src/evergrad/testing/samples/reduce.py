@@ -22,14 +22,14 @@ inf, nan = np.inf, np.nan
 
 
 def _folds(
-    row: str, reference: Callable[..., Any], make: Callable[..., Array], *given: Any
+    row: str, reference: Callable[..., object], make: Callable[..., Array], *given: object
 ) -> None:
     """The ways to name dimensions that all folds share."""
 
     def call(**how: Any) -> Callable[..., Any]:
         return lambda ns, x: getattr(ns, row)(x, *given, **how)
 
-    def same(axis: Any = None, keepdims: bool = False) -> Callable[..., Any]:
+    def same(axis: object = None, keepdims: bool = False) -> Callable[..., object]:
         return lambda x: reference(x, axis=axis, keepdims=keepdims)
 
     sample(row, call(dim=(0, 1, 2)), make(2, 3, 2), reference=same(), label="all")
@@ -43,11 +43,11 @@ def _integers(*shape: int) -> Array:
     return integers(0, 2, *shape)
 
 
-def _logsumexp(x: Array, **how: Any) -> Any:
+def _logsumexp(x: Array, **how: Any) -> object:
     return np.log(np.sum(np.exp(x), **how))
 
 
-def _norm(x: Array, **how: Any) -> Any:
+def _norm(x: Array, **how: Any) -> object:
     return np.sqrt(np.sum(x * x, **how))
 
 

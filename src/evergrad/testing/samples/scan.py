@@ -1,9 +1,8 @@
 """Samples of what is carried along a dimension."""
 
-from typing import Any
-
 import numpy as np
 
+from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.reduce.scan import recur
 from evergrad.testing.samples import (
     Array,
@@ -44,7 +43,7 @@ sample("recur", lambda ns, a, b: recur(a, b, 0), np.zeros(4), normal(4), torch=F
 
 for _row, _function in (("cumsum", np.cumsum), ("cumprod", np.cumprod)):
 
-    def _call(ns: Any, x: Any, dim: int, row: str = _row) -> Any:
+    def _call(ns: object, x: Tensor, dim: int, row: str = _row) -> object:
         return getattr(ns, row)(x, dim)
 
     sample(_row, _call, normal(2, 3), 0, reference=_function)

@@ -1,9 +1,8 @@
 """Samples of order along a dimension: sorted, the first few, the middle, quantiles."""
 
-from typing import Any
-
 import numpy as np
 
+from evergrad.core.tensor import Tensor
 from evergrad.testing.samples import Array, booleans, distinct, integers, sample
 
 __all__: list[str] = []  # samples are registered, nothing is exported
@@ -58,7 +57,7 @@ sample("kthvalue_place", lambda ns, x: x.kthvalue(4), _BROKEN[:1], smooth=False,
 
 for _row in ("median", "nanmedian"):
 
-    def _call(ns: Any, x: Any, row: str = _row, **how: Any) -> Any:
+    def _call(ns: object, x: Tensor, row: str = _row, **how: object) -> object:
         return getattr(ns, row)(x, **how)
 
     sample(_row, _call, distinct(3, 3), reference=getattr(np, _row))

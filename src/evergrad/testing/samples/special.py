@@ -1,7 +1,6 @@
 """Samples of special functions. Accuracy is tested elsewhere; here are PyTorch and derivatives."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ inf, nan = np.inf, np.nan
 _EDGES = np.array([0.0, -0.0, 1.0, -1.0, 2.0, 30.0, -30.0, inf, -inf, nan])
 
 
-def _named(name: str) -> Callable[..., Any]:
+def _named(name: str) -> Callable[..., object]:
     """The function of the library or, where it is not there, of its special functions."""
     return lambda ns, *x: getattr(ns if hasattr(ns, name) else ns.special, name)(*x)
 

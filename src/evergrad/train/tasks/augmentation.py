@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from evergrad.core.rng.default_generator import Generator
+from evergrad.core.types import Array
 from evergrad.train.tasks.pictures import PictureSet
-
-Array = np.ndarray[Any, Any]
 
 
 def varied(pictures: PictureSet, chosen: Array, generator: Generator) -> Array:

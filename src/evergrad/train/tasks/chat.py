@@ -121,6 +121,7 @@ class ChatTask(Task):
     def parts(self) -> tuple[list[Example], list[Example]]:
         """Encoded conversations to train with, and those that are held out."""
         examples = [self.format.example(turns) for turns in self.conversations]
+        examples = [one for one in examples if any(one.learned[1:])]  # templates may leave some out
         return split(examples, self.config.data.held_out)
 
     def batch(self, number: int) -> tuple[Tensor, ...]:
@@ -200,10 +201,13 @@ class ChatTask(Task):
         }
 
 
-def split(examples: list[Any], held_out: float) -> tuple[list[Any], list[Any]]:
+def split(examples: Sequence[object], held_out: float) -> tuple[list[Any], list[Any]]:
     """Every so many-th is held out: at least one, and not all."""
     if len(examples) < 2:
-        raise ConfigError("there is one example; at least two are needed, one of them held out")
+        raise ConfigError(
+            f"examples with an answer: {len(examples)}; at least two are needed, one of them held "
+            "out"
+        )
     count = min(max(1, round(len(examples) * held_out)), len(examples) - 1)
     chosen = {(2 * i + 1) * len(examples) // (2 * count) for i in range(count)}
     kept = [example for i, example in enumerate(examples) if i not in chosen]

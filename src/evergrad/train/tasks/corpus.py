@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.types import Array
 from evergrad.datasets.text import pydoc_topics, read_text
 from evergrad.train.config import ConfigError
 from evergrad.train.task import is_function_name
 from evergrad.train.tasks.draws import draw
 from evergrad.train.tasks.loaders import load_written
-
-Array = np.ndarray[Any, Any]
 
 BUILT_IN = "pydoc"
 

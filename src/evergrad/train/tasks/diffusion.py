@@ -1,15 +1,16 @@
-"""Pictures made from noise: a DiT that is told the class."""
+"""Pictures made from noise: a class-conditional DiT."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from evergrad import nn
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.types import Array
 from evergrad.models.diffusion import DDPM, Flow, Process
 from evergrad.models.dit import DiT, DiTConfig
 from evergrad.train.config import ConfigError, OptimizerConfig, RunConfig
@@ -60,7 +61,7 @@ class DiTTask(PictureTask):
     def process(self) -> Process:
         return Flow() if self.config.model.process == "flow" else DDPM()
 
-    def scaled(self, pictures: np.ndarray[Any, Any]) -> Tensor:
+    def scaled(self, pictures: Array) -> Tensor:
         """Bytes as numbers from -1 to 1."""
         return from_array(pictures * np.float32(2 / 255) - np.float32(1))
 

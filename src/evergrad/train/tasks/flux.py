@@ -1,19 +1,18 @@
 """Pictures from captions: FLUX's transformer with an autoencoder and a text encoder, in small.
 
-With ``init_from`` a trained one goes on, whole or with LoRA: a new colour from twenty pictures.
+With ``init_from`` a trained one is fine-tuned, whole or with LoRA: a new colour from 20 pictures.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from evergrad import nn
+from evergrad import config, nn
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.datasets.images import read_image
 from evergrad.models.lora import LoRAConfig, add_lora, merge_lora
@@ -24,6 +23,10 @@ from evergrad.train.task import Sample, Task
 from evergrad.train.tasks.draws import draw
 from evergrad.train.tasks.grid import grid
 from evergrad.train.tasks.scenes import VOCABULARY, Scenes, encode_caption, scenes
+from evergrad.utils.bounded_read import parse_json, read_bounded
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Array
 
 PROMPTS = (
     "a red circle", "a blue square", "a yellow triangle", "a green cross",
@@ -42,7 +45,7 @@ class FluxOptions(PainterConfig):
     words: int = VOCABULARY
     sampling_steps: int = 20
     guidance: float = 3.0
-    init_from: str = ""  # a run whose model goes on
+    init_from: str = ""  # a run whose model is fine-tuned
     method: Literal["full", "lora"] = "full"
     rank: int = 8
     alpha: float = 16.0
@@ -108,7 +111,7 @@ class FluxTask(Task):
         chosen = generator.randint(0, count, (self.config.batch,), np.dtype(np.int64))
         return self._tensors(self.parts[0], chosen)
 
-    def _tensors(self, given: Scenes, chosen: Any) -> tuple[Tensor, ...]:
+    def _tensors(self, given: Scenes, chosen: Array) -> tuple[Tensor, ...]:
         pictures = given.pictures[chosen] * np.float32(2 / 255) - np.float32(1)
         return from_array(pictures), self.words([given.captions[i] for i in chosen])
 
@@ -200,11 +203,30 @@ def _from_folder(folder: Path, size: int) -> Scenes:
             f"there are no scenes {str(folder)!r}: give --data scenes, --data {NEW_COLOUR}, or a "
             "folder with pictures and captions.jsonl"
         )
-    lines = [json.loads(line) for line in about.read_text("utf-8").splitlines() if line.strip()]
+    try:
+        text = read_bounded(about, config.UNPACKED_BYTES, "set EVERGRAD_UNPACKED_BYTES").decode()
+        lines = [_captioned(line) for line in text.split("\n") if line.strip()]
+    except ValueError as error:
+        raise ConfigError(f"{about}: {error}") from error
+    if not lines:
+        raise ConfigError(f"{about} is empty: there is nothing to learn from")
     pictures = []
-    for line in lines:
-        picture = read_image(folder / line["file"]).numpy()[:3]
+    for file, _ in lines:
+        picture = read_image(folder / file).numpy()[:3]
         if picture.shape != (3, size, size):
-            raise ConfigError(f"{line['file']} is {picture.shape}, not (3, {size}, {size})")
+            raise ConfigError(f"{file} is {picture.shape}, not (3, {size}, {size})")
         pictures.append(picture)
-    return Scenes(np.stack(pictures), [line["caption"] for line in lines])
+    return Scenes(np.stack(pictures), [caption for _, caption in lines])
+
+
+def _captioned(line: str) -> tuple[str, str]:
+    """A picture of the folder, by the name of its file, and its caption."""
+    value = parse_json(line, "a line")
+    file, caption = (
+        (value.get("file"), value.get("caption")) if isinstance(value, dict) else (None, None)
+    )
+    if not isinstance(file, str) or not isinstance(caption, str):
+        raise ValueError(f'a line is {{"file": ..., "caption": ...}}, not {line[:80]}')
+    if Path(file).is_absolute() or ".." in Path(file).parts:
+        raise ValueError(f"{file!r} is no file of the folder")
+    return file, caption

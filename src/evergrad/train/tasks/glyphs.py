@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from evergrad.core.rng.default_generator import Generator
+from evergrad.core.types import Array
 from evergrad.train.tasks.draws import draw
 
-Array = np.ndarray[Any, Any]
 Point = tuple[float, float]
 
 SIZE = 28

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from evergrad.core.tensor import from_array
+from evergrad.core.types import Array
 from evergrad.datasets.images import make_grid
 
-Array = np.ndarray[Any, Any]
 Colour = tuple[float, float, float]
 
 SMALLEST_WIDTH = 320  # pixels of a whole grid; small pictures are enlarged
 EDGE = 1  # between pictures, before they are enlarged
 
 
-def grid(images: Array, across: int | None = None) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def grid(images: Array, across: int | None = None) -> Array:
     """Pictures (N, C, H, W) with values from 0 to 1 as one picture (height, width, 3) of uint8.
 
     They stand ``across`` in a row, by default as many as give a square.

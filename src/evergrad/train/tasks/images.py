@@ -10,6 +10,7 @@ import numpy as np
 
 from evergrad import nn
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.types import Array
 from evergrad.models.lenet import LeNet5, LeNetConfig
 from evergrad.models.mlp import MLP, MLPConfig
 from evergrad.models.resnet import ResNet, ResNetConfig
@@ -22,8 +23,6 @@ from evergrad.train.tasks.draws import draw
 from evergrad.train.tasks.grid import framed, grid
 from evergrad.train.tasks.loaders import LoadedSet, as_bytes, load_examples
 from evergrad.train.tasks.pictures import PictureSet, load_pictures
-
-Array = np.ndarray[Any, Any]
 
 SAMPLE_COUNT = 64
 RIGHT, WRONG = (0.2, 0.8, 0.3), (0.95, 0.2, 0.2)  # colours of frames
@@ -52,7 +51,7 @@ class PictureTask(Task):
     """
 
     unit = "images"
-    model_type: ClassVar[type[Any]]
+    model_type: ClassVar[type]
     own_source: ClassVar[str] = "shapes"  # where none is named
     shape_size: ClassVar[int] = 16  # of generated shapes
 

@@ -17,11 +17,10 @@ import numpy as np
 
 import evergrad as eg
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import Array
 from evergrad.train.config import ConfigError
 from evergrad.train.task import named_object
 from evergrad.utils.data import DataLoader, Subset
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Pictures to train on: generated ones, and the files of MNIST and CIFAR-10.
 
-All of a set is kept as bytes; a batch is made of them when it is asked for.
+All of a set is kept as bytes; batches are made of them on demand.
 """
 
 from __future__ import annotations
@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from evergrad.core.types import Array
 from evergrad.datasets.cifar import CIFAR10
 from evergrad.datasets.mnist import MNIST
 from evergrad.train.config import ConfigError, nearest
 from evergrad.train.tasks import glyphs, shapes
-
-Array = np.ndarray[Any, Any]
 
 GENERATED = 5000  # pictures in a generated set, before some are held out
 MNIST_FOLDERS = ("data", "data/mnist", "~/data", "~/data/mnist")

@@ -16,6 +16,7 @@ import numpy as np
 import evergrad as eg
 from evergrad import nn
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.types import Array
 from evergrad.datasets.conversations import Preference, read_preferences
 from evergrad.datasets.small_talk import polite_preferences
 from evergrad.nn import functional as F
@@ -26,7 +27,6 @@ from evergrad.train.tasks.draws import draw
 from evergrad.train.tasks.packing import IGNORED, pad
 
 BUILT_IN = "polite"
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

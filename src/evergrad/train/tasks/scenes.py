@@ -7,14 +7,13 @@ words it does not have get one of a few spare numbers, so that new ones can be l
 from __future__ import annotations
 
 import hashlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from evergrad.core.types import Array
 from evergrad.train.tasks.draws import draw
 from evergrad.train.tasks.shapes import COLOURS, SHAPES, distances
-
-Array = np.ndarray[Any, Any]
 
 RELATIONS = {"left of": (-1, 0), "right of": (1, 0), "above": (0, -1), "below": (0, 1)}
 PALETTE = {**COLOURS, "purple": (165, 80, 200)}

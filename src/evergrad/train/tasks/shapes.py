@@ -6,13 +6,11 @@ Place and extent vary, and the brightness of the ground; edges are smooth over o
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from evergrad.core.types import Array
 from evergrad.train.tasks.draws import draw
-
-Array = np.ndarray[Any, Any]
 
 SHAPES = ("circle", "square", "triangle", "cross")
 COLOURS = {
@@ -47,7 +45,7 @@ def shape_pictures(count: int, size: int, part: str) -> tuple[Array, Array]:
 
 
 def distances(x: Array, y: Array, extent: Array) -> Array:
-    """How far each pixel lies outside of each of the shapes; negative inside."""
+    """The signed distance of each pixel to each of the shapes; negative inside."""
     x, y = np.broadcast_arrays(np.abs(x), y)
     circle = np.hypot(x, y) - extent
     square = np.maximum(x, np.abs(y)) - 0.85 * extent

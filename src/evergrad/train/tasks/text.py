@@ -31,7 +31,7 @@ class LanguageTask(Task):
 
     unit = "tokens"
     set_by_data: ClassVar[frozenset[str]] = frozenset({"vocabulary"})
-    model_type: ClassVar[type[Any]]
+    model_type: ClassVar[type]
 
     def __init__(self, config: RunConfig, extras: dict[str, Any] | None = None) -> None:
         super().__init__(config, extras)

@@ -61,7 +61,7 @@ __all__ = [
 # -- samples --------------------------------------------------------------------------------------
 
 
-def _leaves(sample: object) -> Iterator[Any]:
+def _leaves(sample: object) -> Iterator[object]:
     if isinstance(sample, tuple | list | dict):
         for part in sample.values() if isinstance(sample, dict) else sample:
             yield from _leaves(part)
@@ -69,7 +69,7 @@ def _leaves(sample: object) -> Iterator[Any]:
         yield sample
 
 
-def _replaced(sample: object, old: object, new: object) -> Any:
+def _replaced(sample: object, old: object, new: object) -> object:
     """The sample with one of its leaves exchanged."""
     if isinstance(sample, dict):
         return {key: _replaced(part, old, new) for key, part in sample.items()}
@@ -78,7 +78,7 @@ def _replaced(sample: object, old: object, new: object) -> Any:
     return new if sample is old else sample
 
 
-def _transformed(transform: Callable[[Any], object], inputs: tuple[object, ...]) -> Any:
+def _transformed(transform: Callable[[object], object], inputs: tuple[object, ...]) -> object:
     """The inputs (or the one input) with their image transformed."""
     sample = inputs if len(inputs) > 1 else inputs[0]
     leaves = list(_leaves(sample))
@@ -92,7 +92,7 @@ def _transformed(transform: Callable[[Any], object], inputs: tuple[object, ...])
 class _OfSamples:
     """Comes before a transform of images, and lets it take samples."""
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: object) -> Any:
         return _transformed(super().__call__, inputs)  # type: ignore[misc]
 
 
@@ -102,7 +102,7 @@ class _OfSamples:
 class Compose(fixed.Compose):
     """One transform after the other, each given what the one before gave."""
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: object) -> Any:
         for transform in self.transforms:
             outputs = transform(*inputs)
             inputs = outputs if len(inputs) > 1 else (outputs,)
@@ -121,22 +121,26 @@ class RandomApply(fixed.RandomApply):
 class RandomChoice(fixed.RandomChoice):
     """One of the transforms, chosen with the weights ``p`` by the default generator."""
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: object) -> Any:
         weights = [1.0] * len(self.transforms) if self.p is None else self.p
         chances = eg.tensor([weight / sum(weights) for weight in weights])
-        return self.transforms[int(eg.multinomial(chances, 1).item())](*inputs)
+        result: Tensor = self.transforms[int(eg.multinomial(chances, 1).item())](*inputs)
+        return result
 
 
 class RandomOrder(fixed.RandomOrder):
     """All transforms, in an order that the default generator chooses."""
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: object) -> Any:
         order = eg.randperm(len(self.transforms)).tolist()
         return Compose([self.transforms[index] for index in order])(*inputs)
 
 
 class Identity(Module):
     """Nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
 
     def forward(self, *inputs: Any) -> Any:
         return inputs if len(inputs) > 1 else inputs[0]
@@ -152,6 +156,9 @@ class Lambda(_OfSamples, fixed.Lambda):
 
 class ToImage(_OfSamples, Module):
     """An image or array as a uint8 tensor (C, H, W); a tensor stays as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
 
     def forward(self, image: Any) -> Tensor:
         return functional.to_image(image)
@@ -230,7 +237,7 @@ class Grayscale(_OfSamples, fixed.Grayscale):
 
     def forward(self, img: Any) -> Any:
         grey = super().forward(img)
-        if isinstance(grey, Tensor):  # one channel becomes as many as are asked for
+        if isinstance(grey, Tensor):  # one channel becomes as many as requested
             return grey.expand(*grey.shape[:-3], self.num_output_channels, *grey.shape[-2:])
         return grey
 

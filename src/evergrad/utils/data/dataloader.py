@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from evergrad.core.rng.default_generator import Generator, fork_rng, set_rng_state
+from evergrad.core.types import StateDict
 from evergrad.utils.data._utils import snapshot
 from evergrad.utils.data._utils.collate import default_collate, default_convert
 from evergrad.utils.data._utils.iterators import (
@@ -38,7 +39,7 @@ _FIXED = frozenset(
 
 
 class _NoIndices(Sampler[Any]):
-    """Stands for the indices of an iterable data set, which has none."""
+    """The sampler of an iterable data set, which has no indices."""
 
     def __iter__(self) -> Iterator[None]:
         while True:
@@ -49,7 +50,7 @@ class DataLoader(Generic[T_co]):
     """Gives the batches of a data set, one epoch with each ``iter``.
 
     The arguments are PyTorch's, and so are the order and the numbers drawn for a seed. Beyond
-    PyTorch, :meth:`state_dict` tells where a loader stands within an epoch, and
+    PyTorch, :meth:`state_dict` is the position of a loader within an epoch, and
     :meth:`load_state_dict` lets another one go on from there.
 
     >>> data = TensorDataset(eg.arange(4), eg.arange(4) * 10)
@@ -65,7 +66,7 @@ class DataLoader(Generic[T_co]):
     drop_last: bool
     timeout: float
     sampler: Any
-    batch_sampler: Any
+    batch_sampler: object
     collate_fn: Callable[[Any], Any]
     prefetch_factor: int | None
     pin_memory_device: str
@@ -76,15 +77,15 @@ class DataLoader(Generic[T_co]):
         dataset: Dataset[T_co],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Sampler[Any] | Iterable[Any] | None = None,
-        batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
+        sampler: Sampler[object] | Iterable[object] | None = None,
+        batch_sampler: Sampler[list[object]] | Iterable[list[object]] | None = None,
         num_workers: int = 0,
-        collate_fn: Callable[[list[T_co]], Any] | None = None,
+        collate_fn: Callable[[list[T_co]], object] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
+        multiprocessing_context: object = None,
         generator: Generator | None = None,
         *,
         prefetch_factor: int | None = None,
@@ -122,7 +123,12 @@ class DataLoader(Generic[T_co]):
         self.check_worker_number_rationality()
 
     def _choose_order(
-        self, batch_size: int | None, shuffle: Any, sampler: Any, batch_sampler: Any, drop_last: Any
+        self,
+        batch_size: int | None,
+        shuffle: bool | None,
+        sampler: Any,
+        batch_sampler: object,
+        drop_last: bool,
     ) -> None:
         if batch_sampler is not None:
             batch_size, drop_last = None, False
@@ -145,14 +151,14 @@ class DataLoader(Generic[T_co]):
         return self._multiprocessing_context
 
     @multiprocessing_context.setter
-    def multiprocessing_context(self, given: Any) -> None:
+    def multiprocessing_context(self, given: object) -> None:
         self._multiprocessing_context = checked_context(given, self.num_workers)
 
-    def _context(self) -> Any:
+    def _context(self) -> object:
         """What starts the worker processes: as it was set, or as Python's default."""
         return self.multiprocessing_context or multiprocessing.get_context()
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if self._initialized and name in _FIXED:
             raise ValueError(
                 f"{name} attribute should not be set after {type(self).__name__} is initialized"
@@ -208,7 +214,7 @@ class DataLoader(Generic[T_co]):
 
     # -- snapshots --------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Where the latest iteration stands, in plain values that can be saved.
 
         Loaded into a loader made the same way, the next ``iter`` gives exactly the batches that
@@ -230,7 +236,7 @@ class DataLoader(Generic[T_co]):
         kept = isinstance(self._iterator, MultiProcessIterator) and not self._iterator.closed
         return snapshot.take(self, self._progress, kept)
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Let the next ``iter`` go on from where :meth:`state_dict` was called."""
         snapshot.check(state_dict, self)
         snapshot.restore(state_dict, self)

@@ -49,7 +49,7 @@ class IterableDataset(Dataset[T_co], Iterable[T_co], ABC):
     """Examples that come one after the other, such as a stream that has no numbers.
 
     With several workers each of them iterates over a copy of the whole data set;
-    :func:`get_worker_info` tells a copy which part is its own.
+    :func:`get_worker_info` gives a copy the part that is its own.
 
     >>> class Lines(IterableDataset):
     ...     def __iter__(self):
@@ -80,7 +80,10 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
     def __init__(self, *tensors: Tensor) -> None:
         if any(tensor.size(0) != tensors[0].size(0) for tensor in tensors):
-            raise AssertionError("Size mismatch between tensors")
+            lengths = [tensor.size(0) for tensor in tensors]
+            raise AssertionError(
+                f"Size mismatch between tensors: their first dimensions are {lengths}"
+            )
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
@@ -114,14 +117,14 @@ class StackDataset(Dataset[Any]):
         self.datasets = args or kwargs
         sizes = {len(dataset) for dataset in self._parts()}
         if len(sizes) > 1:
-            raise ValueError("Size mismatch between datasets")
+            raise ValueError(f"Size mismatch between datasets: their lengths are {sorted(sizes)}")
         (self._length,) = sizes
 
     def _parts(self) -> tuple[Any, ...]:
         parts = self.datasets
         return tuple(parts.values()) if isinstance(parts, dict) else parts
 
-    def _example(self, values: Sequence[object]) -> Any:
+    def _example(self, values: Sequence[object]) -> object:
         if isinstance(self.datasets, dict):
             return dict(zip(self.datasets, values, strict=True))
         return tuple(values)
@@ -137,7 +140,7 @@ class StackDataset(Dataset[Any]):
         return self._length
 
 
-def _examples(dataset: Any, indices: list[Any]) -> list[Any]:
+def _examples(dataset: Dataset[object], indices: Sequence[object]) -> list[object]:
     """The examples of a batch, all at once if the data set can."""
     many = getattr(dataset, "__getitems__", None)
     if not callable(many):

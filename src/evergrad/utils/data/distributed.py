@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import evergrad
 from evergrad.core.rng.default_generator import Generator
 from evergrad.utils.data.sampler import Sampler
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -38,7 +41,7 @@ class DistributedSampler(Sampler[T_co]):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Sized,
         num_replicas: int | None = None,
         rank: int | None = None,
         shuffle: bool = True,
@@ -76,7 +79,7 @@ class DistributedSampler(Sampler[T_co]):
             return list(range(size))
         generator = Generator()
         generator.manual_seed(self.seed + self.epoch)
-        order: list[Any] = evergrad.randperm(size, generator=generator).tolist()
+        order: list[object] = evergrad.randperm(size, generator=generator).tolist()
         return order
 
     def __len__(self) -> int:
@@ -92,7 +95,7 @@ def _share(size: int, replicas: int, drop_last: bool) -> int:
     return size // replicas if drop_last else math.ceil(size / replicas)
 
 
-def _process_group() -> Any:
+def _process_group() -> ModuleType:
     """The package that knows how many processes there are, if it has been set up."""
     if find_spec("evergrad.distributed") is None:
         raise RuntimeError(

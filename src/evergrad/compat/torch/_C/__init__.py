@@ -6,7 +6,7 @@ accepted without effect.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from evergrad.core.device import Device as device  # noqa: N813 - PyTorch's spelling
 from evergrad.core.dtypes import dtype
@@ -84,7 +84,7 @@ def _get_cpu_capability() -> str:
     return "DEFAULT"
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Callable[..., bool]:
     """Switches of PyTorch's compilers: they accept any arguments and change nothing."""
     if name.startswith(("_jit_", "_set_", "_debug_")):
         return lambda *args, **kwargs: False

@@ -32,7 +32,15 @@ def mark_dynamic(t: object, index: object, **bounds: object) -> None:
     """Shapes always vary: kernels are keyed by structure."""
 
 
-maybe_mark_dynamic = mark_static = mark_static_address = mark_unbacked = mark_dynamic
+maybe_mark_dynamic = mark_unbacked = mark_dynamic
+
+
+def mark_static(t: object, index: object = None) -> None:
+    """As :func:`mark_dynamic`."""
+
+
+def mark_static_address(t: object, guard: bool = False) -> None:
+    """Memory may move: programs take addresses at every call."""
 
 
 def assume_constant_result(fn: object) -> Any:
@@ -52,7 +60,7 @@ def is_compiling() -> bool:
     return False
 
 
-def _unchanged(function: Callable[..., object]) -> Callable[..., Any]:
+def _unchanged(function: Callable[..., object]) -> Callable[..., object]:
     return function
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ContextDecorator
 from dataclasses import dataclass
 from functools import wraps
@@ -27,15 +27,17 @@ from evergrad.utils.data import DataLoader
 from evergrad.utils.data._utils.iterators import SingleProcessIterator
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DeviceLike
+    from evergrad.core.dtypes import dtype
+    from evergrad.core.types import DeviceLike, DtypeLike
+    from evergrad.nn.module import Module
 
 Anything = Any
 ParamsT = Iterable[Any]
 MapLocation = Any
 EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 FP32_PRECISION = "none"
-NO_GENERATORS: tuple[Any, ...] = ()
-NO_GROUPS: dict[Any, Any] = {}
+NO_GENERATORS: tuple[object, ...] = ()
+NO_GROUPS: dict[object, object] = {}
 TIMEOUT = datetime.timedelta(minutes=30)
 UNSET_TIMEOUT = -1.0
 SPARSE_BLOCK_SIZE = 128
@@ -56,19 +58,19 @@ def zero(*args: object, **kwargs: object) -> int:
     return 0
 
 
-def empty_list(*args: object, **kwargs: object) -> list[Any]:
+def empty_list(*args: object, **kwargs: object) -> list[object]:
     return []
 
 
-def empty_dict(*args: object, **kwargs: object) -> dict[Any, Any]:
+def empty_dict(*args: object, **kwargs: object) -> dict[object, object]:
     return {}
 
 
-def same(value: object) -> Any:
+def same(value: object) -> object:
     return value
 
 
-def decorator(*args: object, **kwargs: object) -> Any:
+def decorator(*args: object, **kwargs: object) -> object:
     """A decorator that leaves the class as it is."""
     return same
 
@@ -128,7 +130,7 @@ def is_contiguous(a: Tensor) -> bool:
     return a.is_contiguous()
 
 
-def is_instance(obj: Any, target_type: Any) -> bool:
+def is_instance(obj: object, target_type: Any) -> bool:
     """Whether an object is of a type, also of one such as ``list[int]``."""
     origin = getattr(target_type, "__origin__", None)
     if origin is None:
@@ -141,7 +143,7 @@ def is_instance(obj: Any, target_type: Any) -> bool:
     return all(is_instance(member, kinds[0]) for member in obj)
 
 
-def standard_normal(shape: Any, dtype: Any, device: DeviceLike) -> Tensor:
+def standard_normal(shape: Sequence[int], dtype: DtypeLike, device: DeviceLike) -> Tensor:
     """Standard normal numbers."""
     return evergrad.randn(shape, dtype=dtype)
 
@@ -154,7 +156,7 @@ def sum_rightmost(value: Tensor, dim: int) -> Tensor:
     return value.reshape(required).sum(-1)
 
 
-def _sparse(name: str, kind: Any) -> Callable[..., Tensor]:
+def _sparse(name: str, kind: dtype) -> Callable[..., Tensor]:
     def make(indices: Tensor, values: Tensor, size: object = None, **options: object) -> Tensor:
         found = values.to(kind)
         return evergrad.sparse_coo_tensor(indices, found, size)
@@ -194,11 +196,11 @@ VF = _VF()
 # -- autocast ------------------------------------------------------------------------------------
 
 
-def get_autocast_cpu_dtype() -> Any:
+def get_autocast_cpu_dtype() -> dtype:
     return autocast_mode.get_autocast_dtype("cpu")
 
 
-def get_autocast_gpu_dtype() -> Any:
+def get_autocast_gpu_dtype() -> dtype:
     return autocast_mode.get_autocast_dtype("cuda")
 
 
@@ -228,7 +230,7 @@ def get_activation_fn(activation: str) -> Callable[[Tensor], Tensor]:
     return found
 
 
-def get_clones(module: Any, N: int) -> Any:
+def get_clones(module: Module, N: int) -> ModuleList:
     return ModuleList([copy.deepcopy(module) for _ in range(N)])
 
 
@@ -239,11 +241,11 @@ def in_projection_packed(q: Tensor, k: Tensor, v: Tensor, w: Tensor, b: Any = No
     return [F.linear(x, m, n) for x, m, n in zip((q, k, v), weights, biases, strict=True)]
 
 
-def use_grad_for_differentiable(func: Callable[..., object]) -> Callable[..., Any]:
+def use_grad_for_differentiable(func: Callable[..., object]) -> Callable[..., object]:
     """Run ``step`` with gradients only if the optimizer is differentiable."""
 
     @wraps(func)
-    def step(self: Any, *args: object, **kwargs: object) -> Any:
+    def step(self: Any, *args: object, **kwargs: object) -> object:
         with evergrad.set_grad_enabled(bool(self.defaults.get("differentiable"))):
             return func(self, *args, **kwargs)
 
@@ -254,11 +256,11 @@ def default_to_fused_or_foreach(*args: object, **kwargs: object) -> tuple[bool, 
     return False, False
 
 
-def get_value(x: object) -> Any:
+def get_value(x: object) -> object:
     return x.item() if isinstance(x, Tensor) else x
 
 
-def dispatch_sqrt(x: Any) -> Any:
+def dispatch_sqrt(x: Tensor) -> object:
     return x.sqrt() if isinstance(x, Tensor) else x**0.5
 
 
@@ -297,7 +299,7 @@ def make_functional_with_buffers(model: Any) -> Any:
     return call, tuple(model.parameters()), tuple(model.buffers())
 
 
-def make_functional(model: object) -> Any:
+def make_functional(model: object) -> object:
     """A module as a function of its parameters: ``(function, params)``."""
     call, params, buffers = make_functional_with_buffers(model)
     return lambda values, *args, **kwargs: call(values, buffers, *args, **kwargs), params
@@ -316,23 +318,23 @@ class LeafSpec(TreeSpec):
 
 
 class _Flattened(NamedTuple):
-    flatten_fn: Callable[..., Any]
-    unflatten_fn: Callable[..., Any]
+    flatten_fn: Callable[..., object]
+    unflatten_fn: Callable[..., object]
 
 
-def dict_flatten(d: dict[object, object]) -> tuple[list[Any], list[Any]]:
+def dict_flatten(d: dict[object, object]) -> tuple[list[object], list[object]]:
     return list(d.values()), list(d)
 
 
-def dict_unflatten(values: Iterable[object], context: list[object]) -> dict[Any, Any]:
+def dict_unflatten(values: Iterable[object], context: list[object]) -> dict[object, object]:
     return dict(zip(context, values, strict=True))
 
 
-def dict_flatten_with_keys(d: dict[object, object]) -> tuple[list[Any], list[Any]]:
+def dict_flatten_with_keys(d: dict[object, object]) -> tuple[list[object], list[object]]:
     return [(MappingKey(key), value) for key, value in d.items()], list(d)
 
 
-def _list_flatten(value: Any) -> tuple[list[Any], None]:
+def _list_flatten(value: Any) -> tuple[list[object], None]:
     return list(value), None
 
 
@@ -343,7 +345,7 @@ SUPPORTED_NODES: dict[type, _Flattened] = {
 }
 
 
-def node_type(tree: object) -> Any:
+def node_type(tree: object) -> object:
     is_named = isinstance(tree, tuple) and hasattr(tree, "_fields")
     return import_module("collections").namedtuple if is_named else type(tree)
 

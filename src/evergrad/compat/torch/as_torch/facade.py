@@ -6,13 +6,17 @@ import dis
 import sys
 from importlib import import_module
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.dtypes import dtype
 from evergrad.ops.surface.public import FUNCTIONS
 
 from ..overrides import overridable
 from . import refusals
+from .private_names import HOMES
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 # ``from m import x`` and ``m.x`` as code writes them; ``hasattr(m, "x")`` is a call.
@@ -66,7 +70,7 @@ class Facade(ModuleType):
             self.__dict__[name] = value
         return value
 
-    def _stand_in(self, name: str, reader: Any) -> Any:
+    def _stand_in(self, name: str, reader: FrameType) -> object:
         """A name that refuses when used, or a submodule of such names; raises if there is none."""
         try:
             value = self.__dict__[name] = refusals.find(self.__name__, name)
@@ -82,7 +86,7 @@ class Facade(ModuleType):
                 pass
         raise self._missing(name, reader)
 
-    def _missing(self, name: str, reader: Any) -> Exception:
+    def _missing(self, name: str, reader: FrameType) -> Exception:
         """An AttributeError; an ImportError for ``from torch import name``."""
         message = f"evergrad has no {self.__name__}.{name}"
         if reader.f_code.co_code[reader.f_lasti] == _IMPORT_FROM:
@@ -90,6 +94,8 @@ class Facade(ModuleType):
         return AttributeError(message, name=name, obj=self)
 
     def __setattr__(self, name: str, value: object) -> None:
+        if isinstance(value, Facade) and f"{self.__name__}.{name}" in HOMES:
+            return  # an import of the submodule, whose name the package gives to something else
         if name.startswith("__") or isinstance(value, Facade):
             super().__setattr__(name, value)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 import weakref
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,16 @@ from evergrad.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 # -- element types of quantized tensors: names, to compare with -----------------------------------
 
-qint8 = dtype("qint8", np.int8, INTEGRAL, 2)
-quint8 = dtype("quint8", np.uint8, INTEGRAL, 1)
-qint32 = dtype("qint32", np.int32, INTEGRAL, 4)
-quint4x2 = dtype("quint4x2", np.uint8, INTEGRAL, 1)
-quint2x4 = dtype("quint2x4", np.uint8, INTEGRAL, 1)
+qint8: dtype = dtype("qint8", np.int8, INTEGRAL, 2)
+quint8: dtype = dtype("quint8", np.uint8, INTEGRAL, 1)
+qint32: dtype = dtype("qint32", np.int32, INTEGRAL, 4)
+quint4x2: dtype = dtype("quint4x2", np.uint8, INTEGRAL, 1)
+quint2x4: dtype = dtype("quint2x4", np.uint8, INTEGRAL, 1)
+
+# -- PyTorch's former compiler --------------------------------------------------------------------
+
+SCRIPTING = False  # as after PYTORCH_JIT=0
+SCRIPTED_CLASSES: dict[Any, Any] = {}
 
 # -- lazy parameters -----------------------------------------------------------------------------
 
@@ -38,16 +43,16 @@ class UninitializedTensorMixin(metaclass=_AnyUninitialized):
 # -- checkpointing -------------------------------------------------------------------------------
 
 
-def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
+def get_device_states(*args: object) -> tuple[list[int], list[Tensor]]:
     """The devices of the arguments other than the processor, and their random states: none."""
     return [], []
 
 
-def set_device_states(devices: Any, states: Any, *, device_type: str | None = None) -> None:
+def set_device_states(devices: object, states: object, *, device_type: str | None = None) -> None:
     """Without effect: there are no further devices."""
 
 
-def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def detach_variable(inputs: tuple[object, ...]) -> tuple[object, ...]:
     """Tensors without their history, as leaves where they require gradients."""
     if not isinstance(inputs, tuple):
         raise RuntimeError(f"Only tuple of tensors is supported, got {type(inputs).__name__}")
@@ -62,18 +67,18 @@ def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 class WeakIdKeyDictionary(MutableMapping[Any, Any]):
     """Values for objects, which it does not keep alive and does not compare."""
 
-    def __init__(self, dict: Any = None, ref_type: Any = None) -> None:
+    def __init__(self, dict: Any = None, ref_type: object = None) -> None:
         self._entries: builtins.dict[int, tuple[Any, Any]] = {}
         self.update(dict or {})
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         return self._entries[id(key)][1]
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         number, entries = id(key), self._entries
         self._entries[number] = weakref.ref(key, lambda _: entries.pop(number, None)), value
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: object) -> None:
         del self._entries[id(key)]
 
     def __iter__(self) -> Iterator[Any]:
@@ -90,7 +95,7 @@ class WeakIdKeyDictionary(MutableMapping[Any, Any]):
 # -- decorators ----------------------------------------------------------------------------------
 
 
-def disable_dynamo(fn: Callable[..., Any] | None = None, recursive: bool = True) -> Any:
+def disable_dynamo(fn: Callable[..., object] | None = None, recursive: bool = True) -> object:
     """The function as it is; also as a decorator with arguments."""
     return fn if fn is not None else (lambda function: function)
 
@@ -133,7 +138,7 @@ def no_foreach_devices() -> list[str]:
 
 def group_tensors_by_device_and_dtype(
     tensorlistlist: list[list[Tensor | None]], with_indices: bool = False
-) -> dict[Any, Any]:
+) -> dict[object, object]:
     """Columns of several lists, by the device and element type of the first list."""
     groups: dict[Any, Any] = {}
     for place, first in enumerate(tensorlistlist[0]):
@@ -155,9 +160,9 @@ def group_tensors_by_device_and_dtype(
 class DecoratorContextManager:
     """A context that decorates functions: each call enters a context of its own."""
 
-    def __call__(self, orig_func: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, orig_func: Callable[..., object]) -> Callable[..., Any]:
         @functools.wraps(orig_func)
-        def within(*args: Any, **kwargs: Any) -> Any:
+        def within(*args: object, **kwargs: object) -> object:
             with self.clone():
                 return orig_func(*args, **kwargs)
 
@@ -166,10 +171,10 @@ class DecoratorContextManager:
     def __enter__(self) -> Any:
         raise NotImplementedError
 
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         raise NotImplementedError
 
-    def clone(self) -> Any:
+    def clone(self) -> DecoratorContextManager:
         """Another context like this one; with arguments, a subclass says how."""
         return type(self)()
 
@@ -177,6 +182,11 @@ class DecoratorContextManager:
 class NoParamDecoratorContextManager(DecoratorContextManager):
     """One without arguments, which may stand before a function without parentheses."""
 
-    def __new__(cls, orig_func: Callable[..., Any] | None = None) -> Any:
+    def __new__(cls, orig_func: Callable[..., object] | None = None) -> Any:
         made = super().__new__(cls)
         return made if orig_func is None else made(orig_func)
+
+
+def make_ntuple(x: object, n: int) -> tuple[object, ...]:
+    """The members of a sequence, or a number ``n`` times."""
+    return tuple(x) if isinstance(x, Iterable) else (x,) * n

@@ -6,9 +6,6 @@ Here it is a subclass that counts changes, which is a leaf to ``optree`` unless 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib.abc import Loader
-from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
@@ -17,36 +14,17 @@ from evergrad.nn.tables import Table
 _GLOBAL = "__GLOBAL_NAMESPACE"
 
 
-def find_spec(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    """The package as it is installed, with a loader that registers the tables afterwards."""
-    spec = PathFinder.find_spec(fullname, path)
-    if spec is not None and spec.loader is not None:
-        spec.loader = _Registering(spec.loader)
-    return spec
+def register_tables(optree: ModuleType) -> None:
+    """Register the tables in the namespace that every user of the package sees."""
+    namespace = getattr(optree.registry, _GLOBAL, None)
+    if namespace is not None:
+        optree.register_pytree_node(Table, _flatten, _unflatten, namespace=namespace)
 
 
-class _Registering(Loader):
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        made: ModuleType | None = self.loader.create_module(spec)
-        return made
-
-    def exec_module(self, module: ModuleType) -> None:
-        self.loader.exec_module(module)
-        namespace = getattr(module.registry, _GLOBAL, None)
-        if namespace is not None:
-            module.register_pytree_node(Table, _flatten, _unflatten, namespace=namespace)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.loader, name)
-
-
-def _flatten(table: Table) -> tuple[list[Any], tuple[str, ...], tuple[str, ...]]:
+def _flatten(table: Table) -> tuple[list[object], tuple[str, ...], tuple[str, ...]]:
     keys = tuple(sorted(table))
     return [table[key] for key in keys], keys, keys
 
 
-def _unflatten(keys: tuple[str, ...], children: Any) -> dict[str, Any]:
+def _unflatten(keys: tuple[str, ...], children: Any) -> dict[str, object]:
     return dict(zip(keys, children, strict=True))

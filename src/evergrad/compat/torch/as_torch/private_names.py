@@ -2,7 +2,39 @@
 
 # "torch.<module>.<name>": "<module of evergrad>:<name>"
 HOMES = {
+    "torch.conv_tbc": "evergrad.as_torch.rare_functions:conv_tbc",
+    "torch.nn.functional.conv_tbc": "evergrad.as_torch.rare_functions:conv_tbc",
+    "torch.fake_quantize_per_tensor_affine":
+        "evergrad.as_torch.rare_functions:fake_quantize_per_tensor_affine",
+    "torch.fake_quantize_per_channel_affine":
+        "evergrad.as_torch.rare_functions:fake_quantize_per_channel_affine",
+    "torch.set_anomaly_enabled": "evergrad.as_torch.rare_functions:set_anomaly_enabled",
+    "torch.is_distributed": "evergrad.as_torch.rare_functions:is_distributed",
+    "torch.cuda._is_in_bad_fork": "evergrad.as_torch.definitions:no",
+    "torch.cuda._is_compiled": "evergrad.as_torch.definitions:no",
+    "torch.cuda._lazy_init": "evergrad.as_torch.rare_functions:without_cuda",
+    "torch.cuda._lazy_call": "evergrad.as_torch.rare_functions:call_later",
+    "torch.mps._is_in_bad_fork": "evergrad.as_torch.definitions:no",
+    "torch.xpu._is_in_bad_fork": "evergrad.as_torch.definitions:no",
+    "torch.mtia._is_in_bad_fork": "evergrad.as_torch.definitions:no",
+    "torch.cpu.Stream": "evergrad.as_torch.rare_functions:Stream",
+    "torch.cpu.current_stream": "evergrad.as_torch.rare_functions:current_cpu_stream",
+    "torch.cpu.stream": "evergrad.as_torch.rare_functions:cpu_stream",
+    "torch.nn.functional.GRID_SAMPLE_PADDING_MODES":
+        "evergrad.as_torch.rare_functions:PADDING_MODES",
+    "torch.nn.functional.GRID_SAMPLE_INTERPOLATION_MODES":
+        "evergrad.as_torch.rare_functions:INTERPOLATION_MODES",
+    "torch.nn.functional.has_torch_function": "evergrad.overrides:has_torch_function",
+    "torch.nn.functional.handle_torch_function": "evergrad.overrides:handle_torch_function",
+    "torch.nn.functional.native_channel_shuffle": "evergrad.nn.functional:channel_shuffle",
+    "torch.autograd.is_multithreading_enabled": "evergrad.as_torch.rare_functions:yes",
+    "torch.autograd.is_view_replay_enabled": "evergrad.as_torch.definitions:no",
+    "torch.autograd.kineto_available": "evergrad.as_torch.definitions:no",
+    "torch.distributions.utils.euler_constant": "evergrad.distributions.utils:EULER_CONSTANT",
+    "torch.distributions.transforms.broadcast_all": "evergrad.distributions.utils:broadcast_all",
     "torch.legacy_contiguous_format": "evergrad.core.memory_format:contiguous_format",
+    "torch._standard_gamma": "evergrad.ops.rows.random.draws:standard_gamma",
+    "torch._sample_dirichlet": "evergrad.ops.rows.random.gamma:sample_dirichlet",
     "torch._int_mm": "evergrad.as_torch.definitions:int_mm",
     "torch._grouped_mm": "evergrad.as_torch.definitions:grouped_mm",
     "torch._VF": "evergrad.as_torch.definitions:VF",
@@ -177,6 +209,43 @@ HOMES = {
         "evergrad.as_torch.further_definitions:group_tensors_by_device_and_dtype",
     "torch.utils._foreach_utils._has_foreach_support": "evergrad.as_torch.definitions:no",
     "torch.utils._foreach_utils._device_has_foreach_support": "evergrad.as_torch.definitions:no",
+    "torch._higher_order_ops.cond": "evergrad.func.control_flow:cond",
+    "torch._higher_order_ops.while_loop": "evergrad.func.control_flow:while_loop",
+    "torch._higher_order_ops.map": "evergrad.func.control_flow:map",
+    "torch._higher_order_ops.scan": "evergrad.func.control_flow:scan",
+    "torch._higher_order_ops.associative_scan": "evergrad.func.control_flow:associative_scan",
+    "torch._higher_order_ops.cond.cond": "evergrad.func.control_flow:cond",
+    "torch._higher_order_ops.while_loop.while_loop": "evergrad.func.control_flow:while_loop",
+    "torch._higher_order_ops.map.map": "evergrad.func.control_flow:map",
+    "torch._higher_order_ops.scan.scan": "evergrad.func.control_flow:scan",
+    "torch._higher_order_ops.associative_scan.associative_scan":
+        "evergrad.func.control_flow:associative_scan",
+    "torch.onnx.symbolic_helper.parse_args": "evergrad.as_torch.definitions:decorator",
+    "torch.onnx.register_custom_op_symbolic": "evergrad.as_torch.definitions:nothing",
+    "torch.optim.lbfgs._strong_wolfe": "evergrad.as_torch.rare_functions:strong_wolfe",
+    "torch.optim.lbfgs._cubic_interpolate":
+        "evergrad.as_torch.rare_functions:cubic_interpolate",
+    "torch._vmap_internals._vmap": "evergrad.func:vmap",
+    "torch._vmap_internals.vmap": "evergrad.func:vmap",
+    "torch.jit._state._enabled": "evergrad.as_torch.further_definitions:SCRIPTING",
+    "torch.jit._state._script_classes": "evergrad.as_torch.further_definitions:SCRIPTED_CLASSES",
+    "torch.jit._state._name_to_pyclass": "evergrad.as_torch.further_definitions:SCRIPTED_CLASSES",
+    "torch.jit._script_if_tracing": "evergrad.as_torch.definitions:same",
+    "torchvision.utils._make_ntuple": "evergrad.as_torch.further_definitions:make_ntuple",
+    **{
+        f"torch.masked.{path}{name}": f"evergrad.masked_tensor:{name}"
+        for path in ("", "maskedtensor.", "maskedtensor.core.", "maskedtensor.creation.")
+        for name in ("MaskedTensor", "as_masked_tensor", "is_masked_tensor", "masked_tensor")
+    },
+    "torch._dynamo.utils.is_compile_supported": "evergrad.as_torch.definitions:no",
+    "torch._dynamo.utils.disable_cache_limit": "evergrad.as_torch.definitions:NoContext",
+    "torch.jit.annotations.BroadcastingList1": "typing:List",
+    "torch.jit.annotations.BroadcastingList2": "typing:List",
+    "torch.jit.annotations.BroadcastingList3": "typing:List",
+    "torch.jit.annotations.BroadcastingList4": "typing:List",
+    "torch.jit.annotations.BroadcastingList5": "typing:List",
+    "torch.jit.annotations.BroadcastingList6": "typing:List",
+    "torchvision.utils._log_api_usage_once": "evergrad.as_torch.definitions:nothing",
     "torch.cuda.nvtx.range": "evergrad.as_torch.definitions:NoContext",
     "torch.cuda.nvtx.range_push": "evergrad.as_torch.definitions:zero",
     "torch.cuda.nvtx.range_pop": "evergrad.as_torch.definitions:zero",
@@ -187,5 +256,6 @@ HOMES = {
 RENAMED = {
     "torch.classes": "evergrad._classes",
     "torch.functional": "torch",
+    "torch.serialization.pickle": "pickle",
     "torch.ops": "evergrad._operators",
 }

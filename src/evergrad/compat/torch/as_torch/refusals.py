@@ -14,12 +14,12 @@ from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from .private_names import HOMES, RENAMED
 from .refused_names import NAMES
 
-Entry = tuple[str, tuple[str, ...]]  # the kind, an enumeration's members
+Entry = tuple[str, tuple[str, ...]]  # the kind, an enumeration's members or the package
 Table = dict[str, dict[str, Entry]]
 
 
@@ -44,6 +44,8 @@ def _read(text: str) -> Table:
         kind, *names = words or ["none"]
         if kind == "enum":
             entries[names[0]] = (kind, tuple(names[1:]))
+        elif kind == "from":
+            entries.update(dict.fromkeys(names[1:], (kind, (names[0],))))
         else:
             entries.update(dict.fromkeys(names, (kind, ())))
         words.clear()
@@ -85,7 +87,7 @@ def _error_class(module: str, name: str) -> type:
     return type(name, (Exception,), {"__module__": module})
 
 
-def _refusing_function(module: str, name: str) -> Callable[..., Any]:
+def _refusing_function(module: str, name: str) -> Callable[..., object]:
     if name.startswith("is_"):  # a question: nothing of it is there
         return lambda *args, **kwargs: False
 
@@ -98,23 +100,33 @@ def _refusing_function(module: str, name: str) -> Callable[..., Any]:
 
 
 _CLASS: Entry = ("class", ())
-_MAKERS: dict[str, Callable[[str, str], Any]] = {
+# torchvision's pretrained weights are members that signatures have as defaults.
+_WEIGHTS: Entry = (
+    "enum",
+    ("DEFAULT", "IMAGENET1K_V1", "IMAGENET1K_V2", "COCO_V1", "COCO_WITH_VOC_LABELS_V1",
+     "KINETICS400_V1"),
+)  # fmt: skip
+_MAKERS: dict[str, Callable[[str, str], object]] = {
     "class": _refusing_class, "error": _error_class, "def": _refusing_function,
 }  # fmt: skip
-_made: dict[tuple[str, str], Any] = {}
+_made: dict[tuple[str, str], object] = {}
 
 
-def find(module: str, name: str) -> Any:
+def find(module: str, name: str) -> object:
     """What a name means that evergrad has elsewhere, or a stand-in; KeyError if there is none."""
     home = HOMES.get(f"{module}.{name}")
     if home is not None:
         place, _, attribute = home.partition(":")
         return getattr(import_module(place), attribute)
-    is_class = _is_open(module) and not name.startswith("__")
-    return _stand_in(module, name, _CLASS if is_class else _table()[module][name])
+    kind, members = _index().get(module, {}).get(name, _CLASS)
+    if kind == "from":  # evergrad has it under the name of a package that re-exports it
+        return getattr(import_module(members[0].replace("torch", "evergrad", 1)), name)
+    if not _is_open(module) or name.startswith("__"):
+        return _stand_in(module, name, _table()[module][name])
+    return _stand_in(module, name, _WEIGHTS if name.endswith("_Weights") else _CLASS)
 
 
-def find_in_index(module: str, name: str) -> Any:
+def find_in_index(module: str, name: str) -> object:
     """A stand-in for any name that PyTorch has; KeyError if it has none. The private modules
     import from each other, so they answer for the names of all."""
     own = _index()[module]
@@ -130,7 +142,7 @@ def _private_names() -> dict[str, Entry]:
     return {name: entry for names in private for name, entry in names.items()}
 
 
-def _stand_in(module: str, name: str, entry: Entry) -> Any:
+def _stand_in(module: str, name: str, entry: Entry) -> object:
     kind, members = entry
     if (module, name) not in _made:
         if kind == "enum":

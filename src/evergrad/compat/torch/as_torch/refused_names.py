@@ -47,16 +47,16 @@ torch._functorch.apis
   def chunk_vmap
 torch._higher_order_ops
   class BaseHOP InvokeQuant
-  def _foreach_map aoti_call_delegate associative_scan auto_functionalized auto_functionalized_v2
-    call_torchbind cond dynamo_bypassing_wrapper executorch_call_delegate flat_apply
-    flex_attention flex_attention_backward foreach_map hints_wrapper inductor_compiled_code
+  def _foreach_map aoti_call_delegate auto_functionalized auto_functionalized_v2 call_torchbind
+    dynamo_bypassing_wrapper executorch_call_delegate flat_apply flex_attention
+    flex_attention_backward foreach_map hints_wrapper inductor_compiled_code
     inline_asm_elementwise invoke_leaf_function invoke_quant invoke_quant_packed invoke_subgraph
-    local_map_hop map out_dtype print run_const_graph scan strict_mode tag_activation_checkpoint
-    while_loop while_loop_stack_output with_effects wrap_activation_checkpoint wrap_with_autocast
+    local_map_hop out_dtype print run_const_graph strict_mode tag_activation_checkpoint
+    while_loop_stack_output with_effects wrap_activation_checkpoint wrap_with_autocast
     wrap_with_set_grad_enabled
 torch._higher_order_ops.associative_scan
   class AssociativeScanAutogradOp AssociativeScanOp
-  def associative_scan associative_scan_autograd associative_scan_functionalize
+  def associative_scan_autograd associative_scan_functionalize
     associative_scan_op_dense associative_scan_proxy_mode assoiciative_scan_fake_tensor_mode
     generic_associative_scan safe_map trace_associative_scan wrap_combine_fn_flat
 torch._inductor.cpu_vec_isa
@@ -308,6 +308,7 @@ torch.distributed.fsdp.api
 torch.distributed.fsdp.fully_sharded_data_parallel
   class CPUOffload FullOptimStateDictConfig FullStateDictConfig FullyShardedDataParallel
     MixedPrecision ShardedOptimStateDictConfig ShardedStateDictConfig
+  enum BackwardPrefetch BACKWARD_PRE BACKWARD_POST
   enum OptimStateKeyType PARAM_NAME PARAM_ID
   enum ShardingStrategy FULL_SHARD SHARD_GRAD_OP NO_SHARD HYBRID_SHARD _HYBRID_SHARD_ZERO2
   enum StateDictType FULL_STATE_DICT LOCAL_STATE_DICT SHARDED_STATE_DICT
@@ -409,7 +410,6 @@ torch.quantization
     get_static_quant_module_class prepare prepare_qat propagate_qconfig_ quantize quantize_dynamic
     quantize_dynamic_jit quantize_jit quantize_qat swap_module
   enum QuantType DYNAMIC STATIC QAT WEIGHT_ONLY
-torch.utils.benchmark
 torch.utils.cpp_extension
   class BuildExtension
   def CUDAExtension CppExtension SyclExtension check_compiler_is_gcc

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import evergrad
 
@@ -75,12 +75,12 @@ def _run_module(name: str, arguments: list[str]) -> None:
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def _execute(source: Any, name: str, **namespace: object) -> None:
+def _execute(source: bytes | str, name: str, **namespace: object) -> None:
     """Run source code as the module ``__main__``, which stays, so that its classes can be found."""
     module = ModuleType("__main__")
     module.__dict__.update(namespace, __builtins__=__builtins__)
     sys.modules["__main__"] = module
-    program = compile(source, name, "exec")
+    program = compile(source, name, "exec", dont_inherit=True)
     exec(program, module.__dict__)
 
 

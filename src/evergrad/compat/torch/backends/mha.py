@@ -6,7 +6,7 @@ _wanted = True
 
 
 def get_fastpath_enabled() -> bool:
-    """Whether the shortcut is asked for."""
+    """Whether the fast path is enabled."""
     return _wanted
 
 

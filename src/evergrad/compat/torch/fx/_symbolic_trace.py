@@ -1,5 +1,5 @@
 """Tracing under PyTorch's path."""
 
-from .symbolic_trace import Tracer, symbolic_trace, wrap
+from .symbolic_trace import PH, PHBase, Tracer, is_fx_tracing, symbolic_trace, wrap
 
-__all__ = ["Tracer", "symbolic_trace", "wrap"]
+__all__ = ["PH", "PHBase", "Tracer", "is_fx_tracing", "symbolic_trace", "wrap"]

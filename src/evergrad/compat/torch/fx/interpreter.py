@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from evergrad.core.types import Args, Kwargs
 from evergrad.nn.module import Module
 
-from .node import Graph, Node, map_arg
+from .graph import Graph
+from .node import Node, map_arg
 from .proxy import Proxy, TracerBase
 
 if TYPE_CHECKING:
+    from evergrad.compat.torch.fx.proxy import Proxy
+
     from .graph_module import GraphModule
 
 
@@ -17,7 +21,7 @@ class Interpreter:
     """Subclass it and change what a kind of step does."""
 
     def __init__(
-        self, module: Any, garbage_collect_values: bool = True, graph: Graph | None = None
+        self, module: Module, garbage_collect_values: bool = True, graph: Graph | None = None
     ) -> None:
         self.module = module
         self.submodules: dict[str, Module] = (
@@ -25,8 +29,8 @@ class Interpreter:
         )
         self.graph: Graph = graph if graph is not None else module.graph
         self.env: dict[Node, Any] = {}
-        self._arguments: list[Any] = []
-        self._named: dict[str, Any] = {}
+        self._arguments: list[object] = []
+        self._named: dict[str, object] = {}
 
     def run(
         self, *args: object, initial_env: dict[Node, object] | None = None,
@@ -69,7 +73,7 @@ class Interpreter:
             f"Expected positional argument for parameter {target}, but one was not passed in!"
         )
 
-    def get_attr(self, target: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def get_attr(self, target: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         return self.fetch_attr(target)
 
     def fetch_attr(self, target: str) -> Any:
@@ -78,14 +82,14 @@ class Interpreter:
             value = getattr(value, name)
         return value
 
-    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_function(self, target: Any, args: Args, kwargs: Kwargs) -> Any:
         return target(*args, **kwargs)
 
-    def call_method(self, target: Any, args: tuple[object, ...], kwargs: dict[str, Any]) -> Any:
+    def call_method(self, target: Any, args: tuple[object, ...], kwargs: Kwargs) -> Any:
         owner, *rest = args
         return getattr(owner, target)(*rest, **kwargs)
 
-    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_module(self, target: str, args: Args, kwargs: Kwargs) -> Any:
         return self.fetch_attr(target)(*args, **kwargs)
 
     def output(self, target: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
@@ -103,20 +107,22 @@ class Transformer(Interpreter):
 
     def placeholder(
         self, target: object, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> Proxy:
         return self.tracer.create_proxy("placeholder", target, args, kwargs)
 
-    def get_attr(self, target: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def get_attr(
+        self, target: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Proxy:
         return self.tracer.create_proxy("get_attr", target, (), {})
 
     def call_function(
         self, target: object, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> Proxy:
         return self.tracer.create_proxy("call_function", target, args, kwargs)
 
     def call_module(
         self, target: object, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> Proxy:
         return self.tracer.create_proxy("call_module", target, args, kwargs)
 
     def transform(self) -> GraphModule:

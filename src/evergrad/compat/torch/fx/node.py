@@ -1,12 +1,18 @@
-"""Nodes and graphs: a program as a list of calls."""
+"""Nodes: the steps of a graph, linked in execution order."""
 
 from __future__ import annotations
 
 import builtins
-import keyword
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, get_origin
+
+from evergrad.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Args
+
+    from .graph import Graph
 
 Argument = Any
 Target = Any
@@ -31,6 +37,58 @@ def map_arg(a: object, fn: Callable[[Node], object]) -> Any:
     return map_aggregate(a, lambda x: fn(x) if isinstance(x, Node) else x)
 
 
+def type_text(value: object) -> str:
+    """A type as an annotation spells it."""
+    if isinstance(value, type) and get_origin(value) is None:
+        module = public_module(value)
+        return value.__qualname__ if module == "builtins" else f"{module}.{value.__qualname__}"
+    if value is ...:
+        return "..."
+    return value.__name__ if isinstance(value, types.FunctionType) else repr(value)
+
+
+def public_module(value: object) -> str:
+    """The module that programs import a function or class from."""
+    module = getattr(value, "__module__", None) or ""
+    if not module.startswith("evergrad"):
+        return module
+    if isinstance(value, type):
+        return "torch" if issubclass(value, Tensor) else module.replace("evergrad", "torch", 1)
+    return "torch.nn.functional" if module.startswith("evergrad.nn") else "torch"
+
+
+def qualified_name(function: object) -> str:
+    """The dotted name of a function that is called."""
+    name = getattr(function, "__name__", None) or type(function).__name__
+    if getattr(builtins, name, None) is function:
+        return str(name)
+    if isinstance(function, types.FunctionType) and vars(Tensor).get(name) is function:
+        return f"torch.Tensor.{name}"
+    return f"{public_module(function)}.{name}"
+
+
+def _target_text(target: object) -> str:
+    if isinstance(target, str):
+        return target
+    homes = {"builtins": "builtins", "_operator": "operator"}
+    home = homes.get(getattr(target, "__module__", "") or "")
+    return qualified_name(target) if home is None else f"{home}.{target.__name__}"  # type: ignore[attr-defined]
+
+
+def _argument_text(value: object) -> str:
+    """Arguments as graphs print them: nodes with a percent sign."""
+    if isinstance(value, Node):
+        return f"%{value.name}"
+    if isinstance(value, tuple):
+        members = ", ".join(map(_argument_text, value))
+        return f"({members},)" if len(value) == 1 else f"({members})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_argument_text, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {_argument_text(v)}" for k, v in value.items()) + "}"
+    return str(value)
+
+
 class Node:
     """One step: a placeholder, a parameter, a call of a function, method or module, the output."""
 
@@ -41,14 +99,16 @@ class Node:
 
     def __init__(
         self, graph: Graph, name: str, op: str, target: Target, args: tuple[object, ...],
-        kwargs: dict[str, object], type_expr: object = None,
+        kwargs: dict[str, object], return_type: object = None,
     ) -> None:  # fmt: skip
         self.graph, self.name, self.op, self.target = graph, name, op, target
-        self.type = type_expr
+        self.type = return_type
         self.meta: dict[str, Any] = {}
         self.users: dict[Node, None] = {}
-        self._args: tuple[Any, ...] = ()
-        self._kwargs: dict[str, Any] = {}
+        self._prev = self._next = self
+        self._erased = False
+        self._args: Args = ()
+        self._kwargs: dict[str, object] = {}
         self._set(args, kwargs)
 
     @property
@@ -82,34 +142,51 @@ class Node:
         return list(found)
 
     @property
+    def stack_trace(self) -> str | None:
+        return self.meta.get("stack_trace")
+
+    @stack_trace.setter
+    def stack_trace(self, trace: str | None) -> None:
+        self.meta["stack_trace"] = trace
+
+    @property
     def next(self) -> Node:
-        return self.graph._nodes[self.graph._nodes.index(self) + 1]
+        """The step behind this one; behind the last one, the root of the list."""
+        return self._next
 
     @property
     def prev(self) -> Node:
-        return self.graph._nodes[self.graph._nodes.index(self) - 1]
+        return self._prev
+
+    def _unlink(self) -> None:
+        self._prev._next, self._next._prev = self._next, self._prev
 
     def prepend(self, x: Node) -> None:
         """Move ``x`` before this node."""
-        self.graph._nodes.remove(x)
-        self.graph._nodes.insert(self.graph._nodes.index(self), x)
+        if x is self:
+            return
+        x._unlink()
+        former = self._prev
+        former._next, x._prev, x._next, self._prev = x, former, self, x
 
     def append(self, x: Node) -> None:
         """Move ``x`` behind this node."""
-        self.graph._nodes.remove(x)
-        self.graph._nodes.insert(self.graph._nodes.index(self) + 1, x)
+        self._next.prepend(x)
 
     def replace_all_uses_with(
-        self, replace_with: Node, *args: object, **kwargs: object
-    ) -> list[Node]:
-        """Let every user take another node in place of this one."""
-        users = list(self.users)
+        self, replace_with: Node, delete_user_cb: Callable[[Node], bool] = lambda user: True,
+        *, propagate_meta: bool = False,
+    ) -> list[Node]:  # fmt: skip
+        """Let the users take another node in place of this one; all, or those selected."""
+        if propagate_meta:
+            replace_with.meta.update(self.meta)
+        users = [user for user in self.users if delete_user_cb(user)]
         for user in users:
             user.replace_input_with(self, replace_with)
         return users
 
     def replace_input_with(self, old_input: Node, new_input: object) -> None:
-        def exchange(node: Node) -> Any:
+        def exchange(node: Node) -> object:
             return new_input if node is old_input else node
 
         self._set(map_arg(self._args, exchange), map_arg(self._kwargs, exchange))
@@ -119,198 +196,60 @@ class Node:
         args[idx] = arg
         self.args = tuple(args)
 
+    def insert_arg(self, idx: int, arg: object) -> None:
+        """Insert a positional argument at an index."""
+        if not 0 <= idx <= len(self._args):
+            raise AssertionError("insert_args index must be between 0 and len(self.args)")
+        self.args = (*self._args[:idx], arg, *self._args[idx:])
+
     def update_kwarg(self, key: str, arg: object) -> None:
         self.kwargs = {**self._kwargs, key: arg}
 
     def is_impure(self, impure_random: bool = True) -> bool:
-        return self.op in ("placeholder", "output")
+        """Whether a step is kept although nothing uses its result."""
+        if self.op in ("placeholder", "output"):
+            return True
+        name = getattr(self.target, "__name__", "")
+        if self.op == "call_function":
+            return name in ("_assert", "setitem") or self.target in _side_effects
+        if self.op == "call_method":
+            return str(self.target).endswith("_") and not str(self.target).endswith("__")
+        return False
 
-    def format_node(self) -> str:
+    def format_node(self, *args: object, **options: object) -> str:
         """The step as one line."""
+        kind = "" if self.type is None else f"{type_text(self.type)} "
+        start = f"%{self.name} : {kind}[num_users={len(self.users)}] = {self.op}"
         if self.op == "placeholder":
-            return (
-                f"%{self.name} : [num_users={len(self.users)}] = placeholder[target={self.target}]"
+            return f"{start}[target={self.target}]" + (
+                f"(default={self.args[0]})" if self.args else ""
             )
+        if self.op == "get_attr":
+            return f"{start}[target={self.target}]"
         if self.op == "output":
             return f"return {self.args[0]}"
-        target = getattr(self.target, "__name__", self.target)
         return (
-            f"%{self.name} : [num_users={len(self.users)}] = {self.op}[target={target}]"
-            f"(args = {self.args}, kwargs = {self.kwargs})"
+            f"{start}[target={_target_text(self.target)}](args = {_argument_text(self.args)}, "
+            f"kwargs = {_argument_text(self.kwargs)})"
         )
 
     def __repr__(self) -> str:
         return self.name
 
-
-class Graph:
-    """A list of nodes that ends with an output."""
-
-    def __init__(
-        self, owning_module: object = None, tracer_cls: object = None, **options: object
-    ) -> None:
-        self._nodes: list[Node] = []
-        self._names: set[str] = set()
-        self._place: Node | None = None
-        self.owning_module = owning_module
-        self._tracer_cls = tracer_cls
-
-    @property
-    def nodes(self) -> NodeList:
-        return NodeList(self._nodes)
-
-    def find_nodes(self, *, op: str, target: object = None, sort: bool = True) -> list[Node]:
-        return [n for n in self._nodes if n.op == op and target in (None, n.target)]
-
-    def _free_name(self, candidate: str) -> str:
-        name = "".join(c if c.isalnum() or c == "_" else "_" for c in candidate).strip() or "_"
-        name = f"_{name}" if name[0].isdigit() else name
-        taken = self._names
-        if keyword.iskeyword(name) or hasattr(builtins, name) or name in taken:
-            number = 1
-            while f"{name}_{number}" in taken:
-                number += 1
-            name = f"{name}_{number}"
-        taken.add(name)
-        return name
-
-    def create_node(
-        self, op: str, target: Target, args: tuple[object, ...] | None = None,
-        kwargs: dict[str, object] | None = None, name: str | None = None, type_expr: object = None,
-    ) -> Node:  # fmt: skip
-        """Add a step behind the last one, or where ``inserting_before`` says."""
-        stem = name or (target if isinstance(target, str) else getattr(target, "__name__", op))
-        made = Node(
-            self, self._free_name(str(stem)), op, target, args or (), kwargs or {}, type_expr
-        )
-        place = len(self._nodes) if self._place is None else self._nodes.index(self._place)
-        self._nodes.insert(place, made)
-        return made
-
-    def placeholder(self, name: str, type_expr: object = None, default_value: object = ...) -> Node:
-        args = () if default_value is ... else (default_value,)
-        return self.create_node("placeholder", name, args, type_expr=type_expr)
-
-    def get_attr(self, qualified_name: str, type_expr: object = None) -> Node:
-        return self.create_node("get_attr", qualified_name, type_expr=type_expr)
-
-    def call_function(
-        self, the_function: Callable[..., Any], args: Any = None, kwargs: Any = None,
-        type_expr: Any = None, name: str | None = None,
-    ) -> Node:  # fmt: skip
-        return self.create_node("call_function", the_function, args, kwargs, name, type_expr)
-
-    def call_method(
-        self, method_name: str, args: Any = None, kwargs: Any = None, type_expr: Any = None
-    ) -> Node:
-        return self.create_node("call_method", method_name, args, kwargs, type_expr=type_expr)
-
-    def call_module(
-        self, module_name: str, args: Any = None, kwargs: Any = None, type_expr: Any = None
-    ) -> Node:
-        return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
-
-    def output(self, result: object, type_expr: object = None) -> Node:
-        return self.create_node("output", "output", (result,), type_expr=type_expr)
-
-    def output_node(self) -> Node:
-        return next(n for n in reversed(self._nodes) if n.op == "output")
-
-    def erase_node(self, to_erase: Node) -> None:
-        """Take a step out that no other one uses."""
-        if to_erase.users:
-            raise RuntimeError(
-                f"Tried to erase Node {to_erase} but it still had {len(to_erase.users)} users in "
-                f"the graph: {list(to_erase.users)}!"
-            )
-        to_erase._set((), {})
-        self._nodes.remove(to_erase)
-
-    @contextmanager
-    def _inserting(self, place: Node | None) -> Iterator[None]:
-        former, self._place = self._place, place
-        try:
-            yield
-        finally:
-            self._place = former
-
-    def inserting_before(self, n: Node | None = None) -> Any:
-        return self._inserting(n if n is not None else (self._nodes[0] if self._nodes else None))
-
-    def inserting_after(self, n: Node | None = None) -> Any:
-        place = -1 if n is None else self._nodes.index(n)
-        following = self._nodes[place + 1] if place + 1 < len(self._nodes) else None
-        return self._inserting(following)
-
-    def node_copy(self, node: Node, arg_transform: Callable[[Node], object] = lambda x: x) -> Node:
-        """A copy of a step of another graph."""
-        args = map_arg(node.args, arg_transform)
-        kwargs = map_arg(node.kwargs, arg_transform)
-        made = self.create_node(node.op, node.target, args, kwargs, node.name, node.type)
-        made.meta = dict(node.meta)
-        return made
-
-    def graph_copy(
-        self, g: Graph, val_map: dict[Node, object], return_output_node: bool = False
-    ) -> Any:
-        """Copy the steps of another graph here; gives what its output becomes."""
-        for node in g._nodes:
-            if node in val_map:
-                continue
-            if node.op == "output":
-                found = map_arg(node.args[0], lambda n: val_map[n])
-                return (found, node) if return_output_node else found
-            val_map[node] = self.node_copy(node, lambda n: val_map[n])
-        return None
-
-    def eliminate_dead_code(self, is_impure_node: object = None) -> bool:
-        """Take steps out whose results are not used."""
-        before = len(self._nodes)
-        for node in reversed(list(self._nodes)):
-            if not node.users and not node.is_impure():
-                self.erase_node(node)
-        return len(self._nodes) != before
-
-    def lint(self) -> None:
-        """Raise if a step uses one that does not come before it."""
-        seen: set[Node] = set()
-        for node in self._nodes:
-            for source in node.all_input_nodes:
-                if source not in seen:
-                    raise RuntimeError(
-                        f"Argument '{source}' of Node '{node}' was used before it has been defined!"
-                    )
-            seen.add(node)
-
-    def python_code(self, root_module: str = "self", **options: object) -> Any:
-        raise NotImplementedError("evergrad interprets graphs and writes no source code for them")
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Graph:
-        made = Graph(tracer_cls=self._tracer_cls)
-        found, node = made.graph_copy(self, {}, True) or (None, None)
-        if node is not None:
-            made.output(found, node.type)
-        memo[id(self)] = made
-        return made
-
-    def __str__(self) -> str:
-        return "graph():\n    " + "\n    ".join(node.format_node() for node in self._nodes)
-
-    def print_tabular(self) -> None:
-        print(self)
+    def __lt__(self, other: Node) -> bool:
+        """Whether this step comes before another one."""
+        node = self._next
+        while node is not self.graph._root:
+            if node is other:
+                return True
+            node = node._next
+        return False
 
 
-class NodeList:
-    """The steps in order; a view that stays valid while steps are added and removed."""
+_side_effects: set[object] = set()
 
-    def __init__(self, nodes: list[Node]) -> None:
-        self._nodes = nodes
 
-    def __iter__(self) -> Iterator[Node]:
-        return iter(list(self._nodes))
-
-    def __reversed__(self) -> Iterator[Node]:
-        return iter(list(reversed(self._nodes)))
-
-    def __len__(self) -> int:
-        return len(self._nodes)
+def has_side_effect(fn: Callable[..., object]) -> Callable[..., Any]:
+    """Keep the calls of a function although nothing uses their results."""
+    _side_effects.add(fn)
+    return fn

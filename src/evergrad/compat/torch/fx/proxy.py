@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import dis
+import enum
+import inspect
 import operator
 from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from typing import Any
 
-from .node import Graph, Node, map_aggregate
+from evergrad.core.device import Device
+from evergrad.core.dtypes import dtype
+from evergrad.core.memory_format import layout, memory_format
+from evergrad.core.tensor import Tensor
+
+from .graph import Graph
+from .node import Node, map_aggregate
+
+_PLAIN = (str, int, float, bool, complex, bytes, dtype, Tensor, Device, layout, memory_format)
 
 
 class TraceError(ValueError):
@@ -30,33 +42,52 @@ class Proxy:
             raise AttributeError(name)
         return Attribute(self, name)
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Proxy:
         return self.tracer.create_proxy("call_method", "__call__", (self, *args), kwargs)
 
     def __iter__(self) -> Iterator[Any]:
+        """Unpacking into a known number of names takes that many elements."""
+        frame = inspect.currentframe()
+        caller = frame.f_back if frame is not None else None
+        if caller is not None:
+            for step in dis.get_instructions(caller.f_code):
+                if step.offset == caller.f_lasti and step.opname == "UNPACK_SEQUENCE":
+                    return iter([self[place] for place in range(step.argval)])  # type: ignore[index]
         return self.tracer.iter(self)
 
     def __bool__(self) -> bool:
         return self.tracer.to_bool(self)
 
     def __len__(self) -> int:
-        raise RuntimeError("'len' is not supported in symbolic tracing; use x.shape[0]")
+        raise RuntimeError(
+            "'len' is not supported in symbolic tracing by default. If you want this call to be "
+            "recorded, please call torch.fx.wrap('len') at module scope"
+        )
 
     def keys(self) -> Any:
         return self.tracer.keys(self)
 
     @classmethod
     def __torch_function__(
-        cls, func: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
+        cls, func: Callable[..., object], types: object, args: Any = (), kwargs: Any = None
     ) -> Any:
-        tracers = {
-            p.tracer for value in (*args, *(kwargs or {}).values())
-            for p in (value if isinstance(value, (list, tuple)) else (value,))
-            if isinstance(p, Proxy)
-        }  # fmt: skip
-        if len(tracers) != 1:
-            raise RuntimeError("Found multiple different tracers while tracing operations")
-        return tracers.pop().create_proxy("call_function", func, args, kwargs or {})
+        tracers: dict[int, Any] = {}
+
+        def note(value: object) -> None:
+            if isinstance(value, Proxy):
+                tracers[id(value.tracer)] = value.tracer
+
+        map_aggregate((tuple(args), kwargs or {}), note)
+        if len(tracers) > 1:
+            raise RuntimeError(
+                f"Found multiple different tracers {list(tracers.values())} while trying to trace "
+                f"operations {func}"
+            )
+        (tracer,) = tracers.values()
+        name = getattr(func, "__name__", "")
+        if vars(Tensor).get(name) is func:
+            return tracer.create_proxy("call_method", name, args, kwargs or {})
+        return tracer.create_proxy("call_function", func, args, kwargs or {})
 
 
 class Attribute(Proxy):
@@ -77,7 +108,7 @@ class Attribute(Proxy):
             self._node = made.node
         return self._node
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Proxy:
         return self.tracer.create_proxy("call_method", self.attr, (self.root, *args), kwargs)
 
 
@@ -95,7 +126,7 @@ def _operators(name: str) -> None:
     def forward(self: Proxy, *others: object) -> Any:
         return self.tracer.create_proxy("call_function", target, (self, *others), {})
 
-    def reflected(self: Proxy, other: object) -> Any:
+    def reflected(self: Proxy, other: object) -> Proxy:
         return self.tracer.create_proxy("call_function", target, (other, self), {})
 
     setattr(Proxy, f"__{stem}__", forward)
@@ -137,21 +168,33 @@ class TracerBase:
         """Proxies as their nodes, inside of containers too."""
         return map_aggregate(a, self._argument)
 
-    def _argument(self, a: object) -> Any:
+    def _argument(self, a: object) -> object:
         if isinstance(a, Proxy):
             return a.node
+        if hasattr(a, "__fx_create_arg__"):
+            return a.__fx_create_arg__(self)
+        if isinstance(a, range):
+            return range(*(self.create_arg(x) for x in (a.start, a.stop, a.step)))
+        if is_dataclass(a) and not isinstance(a, type):
+            members = {f.name: self.create_arg(getattr(a, f.name)) for f in fields(a)}
+            return self.create_node("call_function", type(a), (), members)
+        if not (isinstance(a, (*_PLAIN, enum.Enum)) or a is None or a is ... or callable(a)):
+            raise NotImplementedError(f"argument of type: {type(a)}")
         return a
 
     def iter(self, obj: Proxy) -> Iterator[Any]:
         raise TraceError(
             "Proxy object cannot be iterated. This can be attempted when the Proxy is used in a "
-            "loop or as a *args or **kwargs function argument."
+            "loop or as a *args or **kwargs function argument. See the torch.fx docs on "
+            "pytorch.org for a more detailed explanation of what types of control flow can be "
+            "traced, and check out the Proxy docstring for help troubleshooting Proxy iteration "
+            "errors"
         )
 
     def to_bool(self, obj: Proxy) -> bool:
         raise TraceError("symbolically traced variables cannot be used as inputs to control flow")
 
-    def keys(self, obj: Proxy) -> Any:
+    def keys(self, obj: Proxy) -> Proxy:
         return Attribute(obj, "keys")()
 
 

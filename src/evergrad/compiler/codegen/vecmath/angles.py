@@ -198,8 +198,8 @@ def atan2(type: str) -> Definitions:
     value = _atan_of_ratio(b, b.mul(height, factor), b.mul(side, factor))
     back = b.op(f"icmp slt {b.integer} {b.bits('%y')}, 0")
     high, rest = _PI[b.type]
-    turned = b.add(b.sub(b.hex(high), value), b.hex(rest))
-    value = b.copysign(b.choose(back, turned, value), "%x")
+    reflected = b.add(b.sub(b.hex(high), value), b.hex(rest))
+    value = b.copysign(b.choose(back, reflected, value), "%x")
     nan = b.compare("uno", "%x", "%y")
     return b.end("vm_atan2", b.choose(nan, b.add("%x", "%y"), value), 2)
 

@@ -137,6 +137,9 @@ class Body:
     def either(self, a: str, b: str) -> str:
         return self.op(f"or {self.truth} {a}, {b}")
 
+    def both(self, a: str, b: str) -> str:
+        return self.op(f"and {self.truth} {a}, {b}")
+
     def choose(self, condition: str, a: str, b: str) -> str:
         return self.op(f"select {self.truth} {condition}, {self.type} {a}, {self.type} {b}")
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 
-from evergrad.compiler.codegen.vecmath import angles, exponentials, logarithms, special
+from evergrad.compiler.codegen.vecmath import angles, exponentials, logarithms, powers, special
 from evergrad.compiler.codegen.vecmath.body import Definitions
 
 _FUNCTIONS: dict[str, Callable[[str], Definitions]] = {
@@ -22,6 +22,7 @@ _FUNCTIONS: dict[str, Callable[[str], Definitions]] = {
         (logarithms, ("log", "log2", "log10", "log1p", "asinh", "acosh", "atanh")),
         (angles, ("sin", "cos", "tan", "asin", "acos", "atan", "atan2")),
         (special, ("erf", "erfc", "erfinv", "ndtr", "lgamma", "digamma", "hypot", "fmod")),
+        (powers, ("pow",)),
     )
     for name in names
 }

@@ -19,7 +19,7 @@ _TINY = {"float": 1.17549435e-38, "double": 2.2250738585072014e-308}
 _UP = {"float": 8388608.0, "double": 4503599627370496.0}
 
 
-class _Parts:
+class Parts:
     """A positive number as ``2**power * (1 + f)``, and ``log(1 + f)`` as the sum ``f + rest``."""
 
     def __init__(self, b: Body, argument: str) -> None:
@@ -79,14 +79,14 @@ def _at_the_edges(b: Body, value: str) -> str:
 def log(type: str) -> Definitions:
     """At most 1 ulp; -inf at 0, NaN below, denormals included."""
     b = typed(type)
-    return b.end("vm_log", _at_the_edges(b, _Parts(b, "%x").log()))
+    return b.end("vm_log", _at_the_edges(b, Parts(b, "%x").log()))
 
 
 @cache
 def log2(type: str) -> Definitions:
     """At most 2 ulp; exact for powers of 2."""
     b = typed(type)
-    parts = _Parts(b, "%x")
+    parts = Parts(b, "%x")
     value = b.fma(parts.of_mantissa(), b.hex(1 / math.log(2)), parts.power)
     return b.end("vm_log2", _at_the_edges(b, value))
 
@@ -95,7 +95,7 @@ def log2(type: str) -> Definitions:
 def log10(type: str) -> Definitions:
     """At most 2.5 ulp."""
     b = typed(type)
-    parts = _Parts(b, "%x")
+    parts = Parts(b, "%x")
     high = 0.301025390625  # of few bits: its products with exponents are exact
     low = 4.605038981195214e-06
     value = b.mul(parts.of_mantissa(), b.hex(1 / math.log(10)))

@@ -27,6 +27,7 @@ from evergrad.compiler.kernels.attention.common import (
     diagonal_keys,
     stride_names,
 )
+from evergrad.compiler.kernels.attention.exponential import exp
 from evergrad.compiler.kernels.attention.extents import UNIFORM, Items
 from evergrad.compiler.kernels.attention.primitives import QUERIES, ROW
 
@@ -63,7 +64,7 @@ class _Backward(KernelWriter):
         self.start = self.mul(self.part, "%span")
         first = self.mul(self.op("udiv i64 %chunk, %spans"), "%run")
         last = self.sub(self.least(self.add(first, "%run"), "%items"), 1)
-        with self.loop(first, self.add(last, 1)) as item:
+        with self.loop(self.add(last, 1), first=first) as item:
             self.item_gradients(item, self.head(self.least(self.add(item, 1), last), "0"))
         results = (("dq", "%width"), ("dk", "%width"), ("dv", "%value_width"))
         self.items.rest(self, results, self.op(f"icmp sge i64 {first}, %items"))
@@ -81,7 +82,7 @@ class _Backward(KernelWriter):
         with self.when(self.indirect):
             self.clear(self.area["dk"], whole, "%width_row")
             self.clear(self.area["dv"], whole, "%value_row")
-        with self.loop(0, "%groups") as group, self.loop(0, self.length, QUERIES) as query:
+        with self.loop("%groups") as group, self.loop(self.length, QUERIES) as query:
             number = self.add(self.mul(item, "%groups"), group)
             self.queries(number, head._replace(group=group), after, query)
         with self.when(self.indirect):
@@ -97,8 +98,8 @@ class _Backward(KernelWriter):
         self.locate_masks(head, query)
         self.locate_dropout(number, head, query)
         for name, width, own_row in (("q", "%width", "width"), ("g", "%value_width", "value")):
-            start = self.at(self.own(name, head), self.mul(query, f"%{name}_row"))
-            self.call(
+            start = self.at_byte(self.own(name, head), self.mul(query, f"%{name}_row"))
+            self.call_helper(
                 parts.transpose_and_copy(), f"ptr {start}", f"i64 %{name}_row", f"i64 {rows}",
                 f"i64 {width}", f"ptr {area[f'transposed_{name}']}", f"i64 {ROW}",
                 f"ptr {area[f'rows_{name}']}", f"i64 %{own_row}_row",
@@ -107,7 +108,7 @@ class _Backward(KernelWriter):
         with self.when(self.indirect):
             self.clear(area["dq"], self.in_tiles(rows), "%width_row")
         both = self.items.statistics(self, number, head.extents)
-        stats = self.at("%stats", both, self.mul(query, 4))
+        stats = self.at_byte("%stats", both, self.mul(query, 4))
         invalid = self.has_invalid_statistics(stats, rows, vectors)
 
         def block(first: str, count: str) -> None:
@@ -117,15 +118,15 @@ class _Backward(KernelWriter):
 
         self.for_key_blocks(query, rows, self.start, self.end, block)
         with self.when(self.indirect):
-            part = self.at(self.own("dq", head), self.mul(self.part, "%dq_part"))
+            part = self.at_byte(self.own("dq", head), self.mul(self.part, "%dq_part"))
             to = self.rows_of("dq", part, query)
             self.move(parts.rows_out(), area["dq"], "%width_row", rows, "%width", *to)
 
     def deltas(self, head: Head, query: str, rows: str) -> None:
         """For each query the dot product of its result and the result's cotangent."""
         area = self.area
-        start = self.at(self.own("y", head), self.mul(query, "%y_row"))
-        self.call(
+        start = self.at_byte(self.own("y", head), self.mul(query, "%y_row"))
+        self.call_helper(
             parts.row_products(), f"ptr {start}", "i64 %y_row", f"ptr {area['rows_g']}",
             "i64 %value_row", f"i64 {rows}", "i64 %value_width", f"ptr {area['deltas']}",
         )  # fmt: skip
@@ -134,11 +135,11 @@ class _Backward(KernelWriter):
         """Whether a query of the block has no finite factor: its probabilities are NaN even where
         masks keep nothing, and no key block may be skipped."""
         found = self.slot("i1", "false")
-        with self.loop(0, vectors) as vector:
+        with self.loop(vectors) as vector:
             lane = self.mul(vector, lanes())
             _, factor, valid = self.row_numbers(stats, lane, rows)
-            bits = self.calc("fcmp uge", factor, self.number(float("inf")))
-            bad = self.any_of(self.op(f"and {self.bits} {bits}, {valid}"))
+            bits = self.lanewise("fcmp uge", factor, self.constant(float("inf")))
+            bad = self.any_lane(self.op(f"and {self.mask_type} {bits}, {valid}"))
             before = self.op(f"load i1, ptr {found}")
             self.do(f"store i1 {self.op(f'or i1 {before}, {bad}')}, ptr {found}")
         return self.op(f"load i1, ptr {found}")
@@ -147,8 +148,8 @@ class _Backward(KernelWriter):
         """The level and the factor of a vector of queries, and the mask of valid lanes."""
         valid = self.first_lanes(self.sub(rows, lane))
         shift = self.mul(lane, 4)
-        level = self.masked_load(self.at(stats, shift), valid)
-        factor = self.masked_load(self.at(stats, self.mul(self.length, 4), shift), valid)
+        level = self.load_masked(self.at_byte(stats, shift), valid)
+        factor = self.load_masked(self.at_byte(stats, self.mul(self.length, 4), shift), valid)
         return level, factor, valid
 
     def keys(
@@ -159,7 +160,7 @@ class _Backward(KernelWriter):
         area = self.area
         own = self.sub(first, self.start)
         (k, k_row), (v, v_row) = (self.packed[name] for name in ("k", "v"))
-        k, v = self.at(k, self.mul(own, k_row)), self.at(v, self.mul(own, v_row))
+        k, v = self.at_byte(k, self.mul(own, k_row)), self.at_byte(v, self.mul(own, v_row))
         self.multiply_queries(
             Matrix(k, k_row), count, "%width", area["transposed_q"], area["exponentials"], vectors,
             self.edges("dk", "k", head, after, query, first),
@@ -169,7 +170,7 @@ class _Backward(KernelWriter):
             vectors, self.edges("dv", "v", head, after, query, first),
         )  # fmt: skip
         self.dropout_of_keys(first, count, vectors)
-        with self.loop(0, vectors) as vector:
+        with self.loop(vectors) as vector:
             lane = self.mul(vector, lanes())
             seen = self.seen_by(lane, count, diagonal_keys())
             self.score_gradients(query, rows, stats, first, seen, lane)
@@ -210,7 +211,7 @@ class _Backward(KernelWriter):
         is_first = self.op(f"icmp eq i64 {head.group}, 0")
         is_last = self.op(f"icmp eq i64 {self.add(head.group, 1)}, %groups")
         return self.sums(
-            Matrix(self.at(self.area[name], own), row),
+            Matrix(self.at_byte(self.area[name], own), row),
             self.rows_of(name, self.shared(name, head), first),
             self.op(f"and i1 {is_first}, {begin}"),
             self.op(f"and i1 {is_last}, {self.is_last(query)}"),
@@ -244,20 +245,20 @@ class _Backward(KernelWriter):
         """Scores become probabilities; cotangents of these become cotangents of products."""
         shift = self.mul(lane, 4)
         level, factor, valid = self.row_numbers(stats, lane, rows)
-        delta = self.load(self.at(self.area["deltas"], shift))
-        with self.loop(0, count) as j:
+        delta = self.load_vector(self.at_byte(self.area["deltas"], shift))
+        with self.loop(count) as j:
             place = self.add(self.mul(j, ROW), shift)
             exponential_at, gradient_at = (
-                self.at(self.area[n], place) for n in ("exponentials", "score_gradients")
+                self.at_byte(self.area[n], place) for n in ("exponentials", "score_gradients")
             )
             key = self.add(first, j)
-            s, chosen = self.score(self.load(exponential_at), key, lane, query, valid)
-            exponential = self.calc("fmul", self.exp(self.calc("fsub", s, level)), factor)
-            self.store(self.dropped(exponential, j, lane), exponential_at)
-            gradient = self.dropped(self.load(gradient_at), j, lane)
-            gradient = self.calc("fmul", exponential, self.calc("fsub", gradient, delta))
+            s, chosen = self.score(self.load_vector(exponential_at), key, lane, query, valid)
+            exponential = self.lanewise("fmul", exp(self, self.lanewise("fsub", s, level)), factor)
+            self.store_vector(self.dropped(exponential, j, lane), exponential_at)
+            gradient = self.dropped(self.load_vector(gradient_at), j, lane)
+            gradient = self.lanewise("fmul", exponential, self.lanewise("fsub", gradient, delta))
             for bits in chosen:
                 gradient = self.choose(bits, gradient, "zeroinitializer")
             for scale in self.scale.values():
-                gradient = self.calc("fmul", gradient, scale)
-            self.store(gradient, gradient_at)
+                gradient = self.lanewise("fmul", gradient, scale)
+            self.store_vector(gradient, gradient_at)

@@ -84,7 +84,7 @@ class Call:
     def forward_scratch(self, keys: int) -> int:
         return self.scratch(FORWARD_SCRATCH, [
             keys * self.row, keys * self.value_row, self.transposed, KEYS * ROW,
-            QUERIES * self.value_row, ROW, ROW, ROW,
+            QUERIES * self.value_row, ROW, ROW, ROW, QUERIES * self.value_row, ROW,
         ])  # fmt: skip
 
     def backward_scratch(self, span: int) -> int:

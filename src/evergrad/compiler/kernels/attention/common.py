@@ -19,13 +19,13 @@ from evergrad.compiler.codegen.function_builder import (
     FunctionBuilder,
     Helper,
     lanes,
-    splat_constant,
 )
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.rng import counted_bits
 from evergrad.compiler.kernels.attention import primitives as parts
 from evergrad.compiler.kernels.attention import tiles
 from evergrad.compiler.kernels.attention.extents import Extents, Items
-from evergrad.compiler.kernels.attention.primitives import LINE, QUERIES, ROW
+from evergrad.compiler.kernels.attention.primitives import QUERIES, ROW
 from evergrad.compiler.kernels.random_rows import ROWS_OF_A_WORD
 from evergrad.compiler.native.jit import name_of
 
@@ -157,17 +157,14 @@ class KernelWriter(FunctionBuilder):
             *fills,
             *_DROPOUT_NUMBERS[dropout],
         )
-        for place, name in enumerate((*self.pointers, *self.numbers)):
-            kind = "ptr" if place < len(self.pointers) else "i64"
-            address = self.op(f"getelementptr i64, ptr %args, i64 {place}")
-            self.do(f"%{name} = load {kind}, ptr {address}")
+        self.load_arguments(self.pointers, self.numbers)
         self.scale: dict[str, str] = {n: self.as_vector(f"%{n}") for n in scales}
         self.fill: dict[str, str] = {n: self.as_vector(f"%{n}") for n in fills}
         self.drop: str = "" if dropout == KEPT else self.as_vector("%drop")
         self.causal: bool = any(step.kind == "causal" for step in steps)
         self.on_diagonal: bool = False
 
-    def loop_tag(self) -> str:
+    def loop_metadata(self) -> str:
         """Metadata that disables unrolling: it gains nothing, and takes long to compile."""
         number = len(self.tags) + 1
         self.tags.append(f"!M{number} = distinct !{{!M{number}, !M0}}")
@@ -176,14 +173,13 @@ class KernelWriter(FunctionBuilder):
     def as_vector(self, bits: str) -> str:
         """A float, given by its bits, in every lane."""
         low = self.op(f"trunc i64 {bits} to i32")
-        return self.splat(self.op(f"bitcast i32 {low} to float"))
+        return self.splat(self.op(f"bitcast i32 {low} to float"), "float")
 
     def align_scratch(self) -> None:
-        raw = self.op("ptrtoint ptr %scratch to i64")
-        self.base: str = self.at("%scratch", self.op(f"and i64 {self.sub(0, raw)}, {LINE - 1}"))
+        self.base: str = self.aligned("%scratch")
 
     def scratch(self, name: str) -> str:
-        return self.at(self.base, f"%{name}")
+        return self.at_byte(self.base, f"%{name}")
 
     def head(self, item: str, group: str) -> Head:
         rest = self.op(f"udiv i64 {item}, %items_2")
@@ -204,11 +200,11 @@ class KernelWriter(FunctionBuilder):
         first = head.extents.first_row(name)
         if first is not None:
             terms.append(self.mul(first, f"%{name}_row"))
-        return self.at(f"%{name}", *terms)
+        return self.at_byte(f"%{name}", *terms)
 
     def own(self, name: str, head: Head) -> str:
         """The address of one head of queries of a value."""
-        return self.at(self.shared(name, head), self.mul(head.group, f"%{name}_g"))
+        return self.at_byte(self.shared(name, head), self.mul(head.group, f"%{name}_g"))
 
     def locate_masks(self, head: Head, query: str) -> None:
         self.mask_at: dict[int, str] = {}
@@ -216,20 +212,21 @@ class KernelWriter(FunctionBuilder):
             start = self.own(f"m{n}", head)
             if self.steps[n].spread:
                 size = 4 if self.steps[n].kind == "add" else 1
-                start = self.at(start, self.mul(query, size))
+                start = self.at_byte(start, self.mul(query, size))
             self.mask_at[n] = start
 
     def mask(self, n: int, key: str, lane: str, valid: str) -> str:
         """A mask for a vector of queries: bits, or floats to add."""
         step = self.steps[n]
         floats = step.kind == "add"
-        type = "float" if floats else "i8"
-        place = self.at(self.mask_at[n], self.mul(key, f"%m{n}_key"))
+        vector = self.vector if floats else Vector("i8", lanes(), 1)
+        place = self.at_byte(self.mask_at[n], self.mul(key, f"%m{n}_key"))
         if step.spread:
-            place = self.at(place, self.mul(lane, 4) if floats else lane)
-            found = self.masked_load(place, valid, type)
+            place = self.at_byte(place, self.mul(lane, 4) if floats else lane)
+            found = self.load_masked(place, valid, vector=vector)
         else:
-            found = self.splat(self.op(f"load {type}, ptr {place}, align 1"), type)
+            element = vector.element
+            found = self.splat(self.op(f"load {element}, ptr {place}, align 1"), element)
         if floats:
             return found
         test = "ne" if step.kind == "keep" else "eq"
@@ -240,7 +237,7 @@ class KernelWriter(FunctionBuilder):
         chosen = []
         for n, step in enumerate(self.steps):
             if step.kind == "scale":
-                s = self.calc("fmul", s, self.scale[f"scale{n}"])
+                s = self.lanewise("fmul", s, self.scale[f"scale{n}"])
                 continue
             if step.kind == "causal":
                 if not self.on_diagonal:
@@ -248,13 +245,15 @@ class KernelWriter(FunctionBuilder):
                 # Lane x holds query `query + lane + x`: it sees the key if x >= key - query - lane.
                 prefetch = self.sub(self.sub(key, query), lane)
                 unseen = self.first_lanes(prefetch)
-                bits = self.op(f"xor {self.bits} {unseen}, {splat_constant('true', 'i1')}")
+                bits = self.op(
+                    f"xor {self.mask_type} {unseen}, {self.splat_constant('true', 'i1')}"
+                )
             else:
                 bits = self.mask(n, key, lane, valid)
             if step.kind == "add":
-                s = self.calc("fadd", s, bits)
+                s = self.lanewise("fadd", s, bits)
             else:
-                fill = self.fill[f"fill{n}"] if step.finite else self.number(float("-inf"))
+                fill = self.fill[f"fill{n}"] if step.finite else self.constant(float("-inf"))
                 s = self.choose(bits, s, fill)
                 chosen.append(bits)
         return s, chosen
@@ -269,7 +268,7 @@ class KernelWriter(FunctionBuilder):
                 f"udiv i64 {self.add(self.length, ROWS_OF_A_WORD - 1)}, {ROWS_OF_A_WORD}"
             )
             word = self.add(self.mul(number, words), self.op(f"udiv i64 {query}, {ROWS_OF_A_WORD}"))
-            self.drawn: str = self.at("%bits", self.mul(self.mul(word, self.keys_count), 4))
+            self.drawn: str = self.at_byte("%bits", self.mul(self.mul(word, self.keys_count), 4))
         elif self.dropout == COUNTED:
             first, self.drawn_row = self.items.stream(self, number, head.extents)
             self.drawn = self.add(first, self.mul(query, self.drawn_row))
@@ -277,7 +276,7 @@ class KernelWriter(FunctionBuilder):
     def dropout_of_keys(self, first: str, count: str, vectors: str) -> None:
         """Locate the bits of a key block, or compute them."""
         if self.dropout == BITS:
-            self.key_bits: str = self.at(self.drawn, self.mul(first, 4))
+            self.key_bits: str = self.at_byte(self.drawn, self.mul(first, 4))
             self.key_bits_row: str = self.mul(self.keys_count, 4)
         elif self.dropout == COUNTED:
             self.key_bits = self.scratch("at_bits")
@@ -285,12 +284,12 @@ class KernelWriter(FunctionBuilder):
             seed, offset = (
                 self.op(f"load i64, ptr %{name}") for name in _DROPOUT_POINTERS[COUNTED]
             )
-            with self.loop(0, vectors) as vector:
+            with self.loop(vectors) as vector:
                 lane = self.mul(vector, lanes())
                 index = self.add(self.drawn, first, self.mul(lane, self.drawn_row))
                 row, bit = self.word_of(lane)
                 drawn = self.seen_by(lane, count, ROWS_OF_A_WORD)
-                self.call(
+                self.call_helper(
                     counted_bits(), f"i64 {seed}", f"i64 {offset}", f"i64 {index}",
                     f"i64 {self.drawn_row}", f"i64 {drawn}", "i64 %limit",
                     f"i64 {bit}", f"ptr {row}",
@@ -300,30 +299,30 @@ class KernelWriter(FunctionBuilder):
         """The address of the words of a vector of queries, and its first bit in each."""
         number = self.op(f"udiv i64 {lane}, {ROWS_OF_A_WORD}")
         bit = self.op(f"urem i64 {lane}, {ROWS_OF_A_WORD}")
-        return self.at(self.key_bits, self.mul(number, self.key_bits_row)), bit
+        return self.at_byte(self.key_bits, self.mul(number, self.key_bits_row)), bit
 
     def dropped(self, value: str, key: str, lane: str) -> str:
         """Weights of a vector of queries, or their cotangents, after dropout."""
         if self.dropout == KEPT:
             return value
         row, bit = self.word_of(lane)
-        word = self.op(f"load i32, ptr {self.at(row, self.mul(key, 4))}, align 4")
+        word = self.op(f"load i32, ptr {self.at_byte(row, self.mul(key, 4))}, align 4")
         moved = self.op(f"lshr i32 {word}, {self.op(f'trunc i64 {bit} to i32')}")
         kept = self.op(
-            f"bitcast i{lanes()} {self.op(f'trunc i32 {moved} to i{lanes()}')} to {self.bits}"
+            f"bitcast i{lanes()} {self.op(f'trunc i32 {moved} to i{lanes()}')} to {self.mask_type}"
         )
-        return self.calc("fmul", value, self.choose(kept, self.drop, "zeroinitializer"))
+        return self.lanewise("fmul", value, self.choose(kept, self.drop, "zeroinitializer"))
 
     # -- prefetching ----------------------------------------------------------------------------
 
     def rows_of(self, name: str, start: str, first: str) -> Matrix:
         """Rows of a part of a value, from the first one on."""
-        return Matrix(self.at(start, self.mul(first, f"%{name}_row")), f"%{name}_row")
+        return Matrix(self.at_byte(start, self.mul(first, f"%{name}_row")), f"%{name}_row")
 
     def next_rows(self, name: str, head: Head, after: Head, query: str, first: str) -> Matrix:
         """Rows of the next query block, which may be another head's."""
         begin = self.add(query, QUERIES)
-        here = self.at(self.own(name, head), self.mul(begin, f"%{name}_row"))
+        here = self.at_byte(self.own(name, head), self.mul(begin, f"%{name}_row"))
         there = self.own(name, after)
         start = self.op(f"select i1 {self.is_last(query)}, ptr {there}, ptr {here}")
         return self.rows_of(name, start, first)
@@ -343,11 +342,11 @@ class KernelWriter(FunctionBuilder):
             if self.steps[n].kind == "add" or any(step.finite for step in self.steps[n:]):
                 continue
             seen = self.slot("i1", "false")
-            with self.loop(0, vectors) as vector, self.loop(first, end) as key:
+            with self.loop(vectors) as vector, self.loop(end, first=first) as key:
                 lane = self.mul(vector, lanes())
                 valid = self.first_lanes(self.sub(rows, lane))
                 bits = self.mask(n, key, lane, valid)
-                found = self.any_of(self.op(f"and {self.bits} {bits}, {valid}"))
+                found = self.any_lane(self.op(f"and {self.mask_type} {bits}, {valid}"))
                 before = self.op(f"load i1, ptr {seen}")
                 self.do(f"store i1 {self.op(f'or i1 {before}, {found}')}, ptr {seen}")
             now = self.op(f"load i1, ptr {seen}")
@@ -361,7 +360,7 @@ class KernelWriter(FunctionBuilder):
         """``to = A B (+ before)``; see :func:`.kernels.attention.tiles.microkernel`."""
         before, to, more = sums
         soon, later = prefetch.soon, prefetch.later
-        self.call(
+        self.call_helper(
             tiles.product(layout), f"ptr {a.start}", f"i64 {a.step}", f"i64 {vectors}",
             f"i64 {rows}", f"i64 {depth}", f"ptr {b.start}", f"i64 {b.step}",
             f"ptr {before.start}", f"i64 {before.step}", f"ptr {to.start}", f"i64 {to.step}",
@@ -386,16 +385,16 @@ class KernelWriter(FunctionBuilder):
                 tiles.GIVEN, a, count, depth, Matrix(transposed, ROW), sums, vectors, prefetch
             )
             return
-        with self.loop(0, count, diagonal_keys()) as first:
+        with self.loop(count, diagonal_keys()) as first:
             shift = self.mul(first, 4)
             keys, soon, later = (
-                Matrix(self.at(x.start, self.mul(first, x.step)), x.step)
+                Matrix(self.at_byte(x.start, self.mul(first, x.step)), x.step)
                 for x in (a, prefetch.soon, prefetch.later)
             )
             seen = self.least(self.sub(count, first), diagonal_keys())
             seeing = self.sub(vectors, self.op(f"udiv i64 {first}, {lanes()}"))
-            queries = Matrix(self.at(transposed, shift), ROW)
-            sums = Sums.none(Matrix(self.at(scores, self.mul(first, ROW), shift), ROW))
+            queries = Matrix(self.at_byte(transposed, shift), ROW)
+            sums = Sums.none(Matrix(self.at_byte(scores, self.mul(first, ROW), shift), ROW))
             self.multiply(
                 tiles.GIVEN, keys, seen, depth, queries, sums, seeing,
                 Prefetch(soon, later, prefetch.bytes),
@@ -412,7 +411,7 @@ class KernelWriter(FunctionBuilder):
         self, helper: Helper, start: str, start_row: str | int, rows: str, columns: str,
         to: str, to_row: str | int,
     ) -> None:  # fmt: skip
-        self.call(
+        self.call_helper(
             helper, f"ptr {start}", f"i64 {start_row}", f"i64 {rows}", f"i64 {columns}",
             f"ptr {to}", f"i64 {to_row}",
         )  # fmt: skip
@@ -425,7 +424,7 @@ class KernelWriter(FunctionBuilder):
             ("k", "%width", "%width_row"),
             ("v", "%value_width", "%value_row"),
         ):
-            there = self.at(self.shared(name, head), self.mul(start, f"%{name}_row"))
+            there = self.at_byte(self.shared(name, head), self.mul(start, f"%{name}_row"))
             here = self.scratch(f"at_{name}")
             packs = self.op(f"icmp ne i64 %pack_{name}, 0")
             with self.when(packs):
@@ -439,7 +438,7 @@ class KernelWriter(FunctionBuilder):
         return self.op(f"load i1, ptr {slot}")
 
     def clear(self, to: str, rows: str, row: str | int) -> None:
-        self.call(parts.clear(), f"ptr {to}", f"i64 {self.mul(rows, row)}")
+        self.call_helper(parts.clear(), f"ptr {to}", f"i64 {self.mul(rows, row)}")
 
     def block_of(self, query: str) -> tuple[str, str]:
         """The number of queries, and of vectors of them, in a block."""
@@ -475,7 +474,7 @@ class KernelWriter(FunctionBuilder):
         return self.op(f"and i64 {self.add(count, parts.EIGHT - 1)}, -{parts.EIGHT}")
 
     def for_blocks(self, start: str, end: str, body: Callable[[str, str], None]) -> None:
-        with self.loop(start, end, KEYS) as first:
+        with self.loop(end, KEYS, first=start) as first:
             body(first, self.least(self.sub(end, first), KEYS))
 
     def finish(self, kind: str) -> AttentionKernel:

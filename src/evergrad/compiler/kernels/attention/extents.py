@@ -111,7 +111,8 @@ class Sequences:
         """Begin and end of a sequence; an empty one if they are wrong."""
         shift = w.mul(number, 8)
         begin, end = (
-            w.op(f"load i64, ptr {w.at(f'%{offsets}', shift, more)}, align 8") for more in (0, 8)
+            w.op(f"load i64, ptr {w.at_byte(f'%{offsets}', shift, more)}, align 8")
+            for more in (0, 8)
         )
         # Unsigned: a negative begin is beyond every end.
         fits = w.op(f"icmp ule i64 {end}, {most}")
@@ -171,19 +172,19 @@ class Sequences:
         count = w.sub(end, begin)
         if name == "stats":
             numbers = w.mul(w.mul("%items_2", "%groups"), 2)
-            start = w.at("%stats", w.mul(w.mul(begin, numbers), 4))
+            start = w.at_byte("%stats", w.mul(w.mul(begin, numbers), 4))
             self._clear_rows(w, start, "0", "1", w.mul(count, numbers))
             return
         is_key, row = name in _BY_KEY, f"%{name}_row"
-        with w.loop(0, "%items_2") as head, w.loop(0, "1" if is_key else "%groups") as group:
+        with w.loop("%items_2") as head, w.loop("1" if is_key else "%groups") as group:
             own = "0" if is_key else w.mul(group, f"%{name}_g")
-            start = w.at(f"%{name}", w.mul(head, f"%{name}_2"), own, w.mul(begin, row))
+            start = w.at_byte(f"%{name}", w.mul(head, f"%{name}_2"), own, w.mul(begin, row))
             self._clear_rows(w, start, row, count, width)
 
     def _clear_rows(
         self, w: FunctionBuilder, start: str, row: str, rows: str, columns: str
     ) -> None:
-        w.call(clear_rows(), f"ptr {start}", f"i64 {row}", f"i64 {rows}", f"i64 {columns}")
+        w.call_helper(clear_rows(), f"ptr {start}", f"i64 {row}", f"i64 {rows}", f"i64 {columns}")
 
     def _ends(self, w: FunctionBuilder, offsets: str, most: str) -> tuple[str, str]:
         """The first row of the first sequence, and the row behind the last."""

@@ -12,15 +12,11 @@ from functools import cache
 from math import prod
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.elementwise_lanes import Lanes
-from evergrad.compiler.codegen.ir_builder import (
-    KernelBuilder,
-    Vector,
-    items_per_chunk,
-    vector_for,
-    with_numbers,
-)
+from evergrad.compiler.codegen.elementwise import constant
+from evergrad.compiler.codegen.elementwise_lanes import call_lanes
+from evergrad.compiler.codegen.ir_builder import Vector, vector_for
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, items_per_chunk, with_numbers
 from evergrad.compiler.kernels.attention.call import bits_of, contiguous_rows
 from evergrad.compiler.native.jit import has_fma
 from evergrad.compiler.schedule.buffers import BufferView
@@ -98,7 +94,7 @@ class _Attention:
 
     def __init__(self, ir: KernelBuilder, registers: int) -> None:
         self.ir = ir
-        self.lanes = Lanes(ir)
+        self.lowest: str = ir.splat_constant(constant(float("-inf"), dtypes.float32), "float")
         self.registers = registers
         self.many = ir.vector.type
         whole = (registers - 1) * ir.vector.lanes
@@ -107,11 +103,15 @@ class _Attention:
         bits = ir.op(f"trunc i64 {ir['scale']} to i32")
         self.scale = ir.splat(ir.op(f"bitcast i32 {bits} to float"), ir.vector.element)
 
+    def call(self, function: str, *args: str) -> str:
+        """Call an intrinsic or an elementary function for registers."""
+        return call_lanes(self.ir, self.ir.vector.lanes, function, "float", *args)
+
     def attend(self, sequence: str, head: str, shared: str, token: str) -> None:
         ir = self.ir
         query = self.row(self.place("q", sequence, token, head))
         query = [ir.op(f"fmul {self.many} {part}, {self.scale}") for part in query]
-        state = ["zeroinitializer"] * self.registers + [self.lanes.number(float("-inf"))]
+        state = ["zeroinitializer"] * self.registers + [self.lowest]
         state = [*state, "zeroinitializer"]
         state = self.through_pages(query, state, sequence, shared)
         new = _Rows(
@@ -165,14 +165,14 @@ class _Attention:
 
     def block(self, query: list[str], state: list[str], rows: _Rows, left: str) -> list[str]:
         """One step of the streaming softmax."""
-        ir, lanes = self.ir, self.lanes
+        ir = self.ir
         *sums, largest, total = state
         inside = ir.range_mask(ir.lane_indices("0"), "0", left)
-        scores = lanes.choose(inside, self.scores(query, rows, left), lanes.number(float("-inf")))
-        top = lanes.call("llvm.maximum", largest, self.in_all_lanes("fmaximum", scores))
-        factor = lanes.call("vm_exp", ir.minus(largest, top))
-        weights = lanes.call("vm_exp", ir.minus(scores, top))
-        weights = lanes.choose(inside, weights, "zeroinitializer")
+        scores = ir.choose(inside, self.scores(query, rows, left), self.lowest)
+        top = self.call("llvm.maximum", largest, self.in_all_lanes("fmaximum", scores))
+        factor = self.call("vm_exp", ir.minus(largest, top))
+        weights = self.call("vm_exp", ir.minus(scores, top))
+        weights = ir.choose(inside, weights, "zeroinitializer")
         total = ir.multiply_add(total, factor, ir.splat(ir.sum_of_lanes(weights), "float"))
         ir.store_vector(weights, ir.scratch)
         start = [(self.many, ir.op(f"fmul {self.many} {part}, {factor}")) for part in sums]
@@ -212,7 +212,7 @@ class _Attention:
         places = [ir.at(address, r * ir.vector.lanes) for r in range(self.registers)]
         *whole, last = places
         return [
-            *map(ir.load_vector, whole), ir.load_masked(last, self.mask, "zeroinitializer")
+            *map(ir.load_vector, whole), ir.load_masked(last, self.mask)
         ]  # fmt: skip
 
     def write(self, values: list[str], address: str) -> None:

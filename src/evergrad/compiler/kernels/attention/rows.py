@@ -13,7 +13,8 @@ result may have another ``order``, the last one last.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,10 @@ from evergrad.core import dtypes
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.row_facts import lowered
 from evergrad.core.shapes import Shape, TensorType, tensor_type
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Array
+
 
 Steps = tuple[tuple[str, float], ...]
 MASKS = ("keep", "drop", "add")
@@ -42,7 +47,7 @@ class Dropout(NamedTuple):
         """The number of random arguments."""
         return 2 if self.counted else 1
 
-    def factors(self, drawn: Any, size: Shape) -> Any:
+    def factors(self, drawn: Any, size: Shape) -> Array:
         """The factors of weights of a shape."""
         if self.counted:
             seed, offset = drawn
@@ -94,7 +99,7 @@ def _backward_type(
     )
 
 
-def _scores(q: Any, k: Any, masks: Any, steps: Steps, groups: int) -> tuple[Any, Any]:
+def _scores(q: object, k: Any, masks: Any, steps: Steps, groups: int) -> tuple[Array, Array]:
     """The scores by head of queries, and which of them masks keep."""
     s = _by_query_head(q @ k.swapaxes(-1, -2), groups)
     kept = np.ones(s.shape, bool)
@@ -113,11 +118,12 @@ def _scores(q: Any, k: Any, masks: Any, steps: Steps, groups: int) -> tuple[Any,
     return s, kept
 
 
-def _by_query_head(x: Any, groups: int) -> Any:
+def _by_query_head(x: Any, groups: int) -> Array:
     *lead, rows, width = x.shape
     if groups > 1:
         lead[-1] *= groups
-    return x.reshape(*lead, rows // groups, width)
+    result: Array = x.reshape(*lead, rows // groups, width)
+    return result
 
 
 def _dropped(weights: Any, given: Any, dropout: Dropout | None) -> Any:
@@ -130,7 +136,7 @@ def _dropped(weights: Any, given: Any, dropout: Dropout | None) -> Any:
 def _forward_eval(
     q: Any, k: Any, v: Any, *given: object, steps: Steps, groups: int, dropout: Dropout | None,
     empty_is_zero: bool, order: Order,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[object, object]:  # fmt: skip
     s, _ = _scores(q, k, given, steps, groups)
     top = s.max(-1, keepdims=True)
     level = np.where(top == -np.inf, np.float32(0), top)
@@ -148,7 +154,7 @@ def _forward_eval(
 def _backward_eval(
     q: Any, k: Any, v: Any, g: Any, y: Any, stats: Any, *given: Any, steps: Steps, groups: int,
     dropout: Dropout | None, orders: tuple[Order, ...],
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[object, ...]:  # fmt: skip
     s, kept = _scores(q, k, given, steps, groups)
     level, factor = (stats[..., n, :].reshape(*s.shape[:-1], 1) for n in (0, 1))
     p = np.exp(s - level) * factor
@@ -162,7 +168,14 @@ def _backward_eval(
     return tuple(x.transpose(order) for x, order in zip(found, orders, strict=True))
 
 
-def _row(name: str, type: Any, evaluate: Any, outputs: int, doc: str, strided: bool = False) -> Op:
+def _row(
+    name: str,
+    type: Callable[..., tuple[TensorType, ...]],
+    evaluate: Callable[..., object],
+    outputs: int,
+    doc: str,
+    strided: bool = False,
+) -> Op:
     emit = lowered("kernels.attention", strided=strided)
     return Op(
         name, family="custom", type=type, eval=evaluate, vjp=NONDIFFERENTIABLE, jvp=None,

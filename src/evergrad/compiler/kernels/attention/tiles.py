@@ -63,12 +63,12 @@ def microkernel(layout: Layout, vectors: int) -> Helper:
     """
     w = FunctionBuilder()
     rows = _tile_rows(vectors)
-    with w.loop(0, "%rows", rows) as row:
-        with w.loop(0, "%fetched", LINE) as line:
+    with w.loop("%rows", rows) as row:
+        with w.loop("%fetched", LINE) as line:
             for name in ("%soon", "%later"):
-                start = w.at(name, w.mul(row, f"{name}_row"), line)
+                start = w.at_byte(name, w.mul(row, f"{name}_row"), line)
                 for place in w.spaced(start, f"{name}_row", rows):
-                    w.fetch(place)
+                    w.prefetch_line(place)
         start, end = "0", "%depth"
         if layout is SCORES:
             start = w.op(f"select i1 %triangle, i64 {row}, i64 0")
@@ -88,31 +88,32 @@ def _tile(w: FunctionBuilder, layout: Layout, vectors: int, row: str, start: str
     places = [(r, v) for r in rows for v in range(vectors)]
     if layout.across is None:
         last = w.sub(w.sub("%rows", row), 1)
-        a = w.at("%a", w.mul(row, "%across"))
-        starts = [w.at(a, w.mul(w.least(r, last), "%across")) for r in rows]
+        a = w.at_byte("%a", w.mul(row, "%across"))
+        starts = [w.at_byte(a, w.mul(w.least(r, last), "%across")) for r in rows]
     else:
-        a = w.at("%a", w.mul(row, layout.across))
-        starts = [w.at(a, r * layout.across) for r in rows]
+        a = w.at_byte("%a", w.mul(row, layout.across))
+        starts = [w.at_byte(a, r * layout.across) for r in rows]
 
     def all_of(name: str) -> list[str]:
-        start = w.at(name, w.mul(row, f"{name}_row"))
+        start = w.at_byte(name, w.mul(row, f"{name}_row"))
         lines = w.spaced(start, f"{name}_row", len(rows))
-        return [w.at(lines[r], v * width) for r, v in places]
+        return [w.at_byte(lines[r], v * width) for r, v in places]
 
-    sums = [w.slot(w.vector, "zeroinitializer") for _ in places]
+    sums = [w.slot(w.vector.type, "zeroinitializer") for _ in places]
+    with w.loop(end, first=start) as k:
+        line = w.at_byte("%b", w.mul(k, "%b_row"))
+        factors = [w.load_vector(w.at_byte(line, v * width)) for v in range(vectors)]
+        along = w.mul(k, layout.along)
+        spread = [w.splat(w.load(w.at_byte(at, along)), "float") for at in starts]
+        for (r, v), slot in zip(places, sums, strict=True):
+            w.keep(slot, w.multiply_add(spread[r], factors[v], w.kept(slot)))
+    # What was summed before is added as a whole: one chain of additions over all keys would have
+    # many times the error of chains over blocks.
     with w.when("%more"):
         for slot, place in zip(sums, all_of("%before"), strict=True):
-            w.keep(slot, w.load(place))
-
-    with w.loop(start, end) as k:
-        line = w.at("%b", w.mul(k, "%b_row"))
-        factors = [w.load(w.at(line, v * width)) for v in range(vectors)]
-        along = w.mul(k, layout.along)
-        spread = [w.splat(w.load(w.at(at, along), "float")) for at in starts]
-        for (r, v), slot in zip(places, sums, strict=True):
-            w.keep(slot, w.fma(spread[r], factors[v], w.kept(slot)))
+            w.keep(slot, w.lanewise("fadd", w.load_vector(place), w.kept(slot)))
     for slot, place in zip(sums, all_of("%to"), strict=True):
-        w.store(w.kept(slot), place)
+        w.store_vector(w.kept(slot), place)
 
 
 @cache
@@ -121,17 +122,17 @@ def product(layout: Layout) -> Helper:
     w = FunctionBuilder()
     most = _most_vectors()
     groups = w.op(f"udiv i64 {w.add('%vectors', most - 1)}, {most}")
-    with w.loop(0, groups) as number:
+    with w.loop(groups) as number:
         first = w.op(f"udiv i64 {w.mul(number, '%vectors')}, {groups}")
         end = w.op(f"udiv i64 {w.mul(w.add(number, 1), '%vectors')}, {groups}")
         count, shift = w.sub(end, first), w.mul(first, lanes() * 4)
         for vectors in range(1, most + 1):
             with w.when(w.op(f"icmp eq i64 {count}, {vectors}")):
-                w.call(
+                w.call_helper(
                     microkernel(layout, vectors), "ptr %a", "i64 %across", "i64 %rows",
-                    "i64 %depth", f"ptr {w.at('%b', shift)}", "i64 %b_row",
-                    f"ptr {w.at('%before', shift)}", "i64 %before_row",
-                    f"ptr {w.at('%to', shift)}", "i64 %to_row", "i1 %more", "i1 %triangle",
+                    "i64 %depth", f"ptr {w.at_byte('%b', shift)}", "i64 %b_row",
+                    f"ptr {w.at_byte('%before', shift)}", "i64 %before_row",
+                    f"ptr {w.at_byte('%to', shift)}", "i64 %to_row", "i1 %more", "i1 %triangle",
                     "ptr %soon", "i64 %soon_row", "ptr %later", "i64 %later_row", "i64 %fetched",
                 )  # fmt: skip
     return helper(

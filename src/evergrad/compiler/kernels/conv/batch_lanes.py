@@ -10,19 +10,20 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import (
-    ENOUGH_CHUNKS,
-    KernelBuilder,
-    Vector,
-    with_numbers,
-)
+from evergrad.compiler.codegen.epilogue import Epilogue
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import ENOUGH_CHUNKS, KernelBuilder, with_numbers
+from evergrad.compiler.kernels.conv.epilogue import (
+    Place,
+    emit_epilogue,
+    pointers,
+)
 from evergrad.compiler.kernels.conv.microkernel import Tile
 from evergrad.compiler.kernels.conv.pack_batch_lanes import Image
 from evergrad.compiler.kernels.conv.padded_planes import Axis, Correlation, Strides
 from evergrad.compiler.kernels.gemm.microkernel import transposed
 from evergrad.compiler.native.target import machine
-from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 
 # A block of packed samples and the sums of a chunk stay in caches of so many bytes.
 _NEAR = machine().l2_bytes
@@ -162,7 +163,7 @@ class _Numbers(NamedTuple):
 
 
 def batch_lanes_kernel(
-    vector: Vector, problem: Correlation, x: Strides, y: Strides, epilogue: Epilogue
+    vector: Vector, problem: Correlation, x: Strides, y: Strides, epilogue: Epilogue | None
 ) -> Kernel:
     """The kernel with the arguments packed x, packed weight, operands of the epilogue, and y."""
     tiling = BatchLanesTiling.choose(vector, problem)
@@ -191,7 +192,7 @@ def batch_lanes_kernel(
 
 
 @cache
-def _kernel_ir(vector: Vector, tile: Tile, epilogue: Epilogue) -> Kernel:
+def _kernel_ir(vector: Vector, tile: Tile, epilogue: Epilogue | None) -> Kernel:
     ir = KernelBuilder(vector, pointers(epilogue), _Numbers._fields)
     batch_lanes = tile.vectors * vector.lanes
     image, part = ir.split("%chunk", ir["row_blocks"])
@@ -270,7 +271,7 @@ def _tile(
         return [(ir.vector.type, value) for value in values]
 
     masks = ir.splat(more, "i1")
-    start = [ir.load_masked(at, masks, "zeroinitializer") for at in sums]
+    start = [ir.load_masked(at, masks) for at in sums]
     channels, rows, columns = counts
     with ir.carrying_loop(channels, typed(start)) as (channel, outer):
         a = ir.at(a, ir.mul(channel, ir["taps"], tile.rows))
@@ -301,7 +302,7 @@ def _products(ir: KernelBuilder, tile: Tile, a: str, b: str, sums: list[str]) ->
 
 def _write(
     ir: KernelBuilder,
-    epilogue: Epilogue,
+    epilogue: Epilogue | None,
     batch_lanes: int,
     y: str,
     first: str,
@@ -324,5 +325,6 @@ def _write(
             to = ir.add(ir.mul(o, ir["y_channel"]), pixel)
             stores = zip(starts, transposed(ir, block), strict=True)
             for start, values in reversed(list(stores)):
-                values = emit_epilogue(ir, epilogue, values, ir.add(output, o))
-                ir.store_masked(values, ir.at(start, to), mask)
+                place = Place(ir.add(output, o), ir.at(start, to), ir.sub(pixels, pixel))
+                values = emit_epilogue(ir, epilogue, values, place)
+                ir.store_masked(values, place.address, mask)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, with_numbers
 from evergrad.compiler.kernels.conv.batch_lanes import input_image, output_image
 from evergrad.compiler.kernels.conv.padded_planes import Axis, Correlation, Strides
 from evergrad.compiler.native.target import machine

@@ -10,13 +10,16 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import (
-    KernelBuilder,
-    Vector,
-    items_per_chunk,
-    with_numbers,
-)
+from evergrad.compiler.codegen.epilogue import Epilogue
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, items_per_chunk, with_numbers
+from evergrad.compiler.kernels.conv.epilogue import (
+    Place,
+    emit_epilogue,
+    pointers,
+    stored_strides,
+)
 from evergrad.compiler.kernels.conv.microkernel import Tile, best_tile, call_tile, tile_cycles
 from evergrad.compiler.kernels.conv.padded_planes import (
     Correlation,
@@ -25,7 +28,6 @@ from evergrad.compiler.kernels.conv.padded_planes import (
     pack_planes,
 )
 from evergrad.compiler.native.target import machine
-from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 
 # Planes and sums of a chunk stay in a cache of this many bytes.
 _CACHE = machine().l2_bytes // 2
@@ -110,7 +112,7 @@ def _pixels(problem: Correlation, rows: int) -> int:
 
 
 def direct_kernel(
-    vector: Vector, problem: Correlation, x: Strides, y: Strides, epilogue: Epilogue
+    vector: Vector, problem: Correlation, x: Strides, y: Strides, epilogue: Epilogue | None
 ) -> Kernel:
     """The kernel with the arguments x, the packed weight, operands of the epilogue, and y."""
     tile, blocks, block = DirectTiling.choose(vector, problem)
@@ -140,7 +142,7 @@ def direct_kernel(
 
 
 @cache
-def _kernel_ir(vector: Vector, tile: Tile, epilogue: Epilogue) -> Kernel:
+def _kernel_ir(vector: Vector, tile: Tile, epilogue: Epilogue | None) -> Kernel:
     ir = KernelBuilder(vector, pointers(epilogue), (*_Numbers._fields, *Planes._fields))
     first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
     with ir.loop(last, first=first) as item:
@@ -192,15 +194,18 @@ def _multiply(ir: KernelBuilder, tile: Tile, group: str, rows: str) -> None:
             )  # fmt: skip
 
 
-def _write_rows(ir: KernelBuilder, epilogue: Epilogue, y: str, group: str, rows: str) -> None:
+def _write_rows(
+    ir: KernelBuilder, epilogue: Epilogue | None, y: str, group: str, rows: str
+) -> None:
     """Apply the epilogue to the sums and store the rows of outputs."""
     sums, stride = ir.at(ir.scratch, ir["sums_at"]), ir["y_column"]
-    for kind in ir.by_stride(stride):
+    for kind in stored_strides(ir, epilogue, stride):
         with ir.loop(ir["outputs"]) as channel, ir.loop(rows) as row:
             source = ir.at(sums, ir.mul(channel, ir["leading"]), ir.mul(row, ir["width"]))
             target = ir.at(y, ir.mul(channel, ir["y_channel"]), ir.mul(row, ir["y_row"]))
             output = ir.add(ir.mul(group, ir["outputs"]), channel)
             with ir.loop(ir["count_columns"], ir.vector.lanes) as j:
-                value = emit_epilogue(ir, epilogue, ir.load_vector(ir.at(source, j)), output)
-                left = ir.sub(ir["count_columns"], j)
-                ir.store_strided(kind, value, ir.at(target, ir.mul(j, stride)), stride, left)
+                left, to = ir.sub(ir["count_columns"], j), ir.at(target, ir.mul(j, stride))
+                value = ir.load_vector(ir.at(source, j))
+                value = emit_epilogue(ir, epilogue, value, Place(output, to, left))
+                ir.store_strided(kind, value, to, stride, left)

@@ -11,14 +11,14 @@ import math
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import (
+from evergrad.compiler.codegen.ir_builder import Vector
+from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import (
     ENOUGH_CHUNKS,
     MAX_CHUNK_WORK,
     KernelBuilder,
-    Vector,
     with_numbers,
 )
-from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.padded_planes import (
     Correlation,
     Planes,
@@ -219,7 +219,7 @@ def _dot(
     """Accumulate the dot products of all pairs of rows and planes."""
     many = ir.vector.type
     masks = ir.splat(is_later, "i1")
-    start = [(many, ir.load_masked(at, masks, "zeroinitializer")) for at in sums]
+    start = [(many, ir.load_masked(at, masks)) for at in sums]
     with ir.carrying_loop(pixels, start, ir.vector.lanes) as (pixel, held):
         factors = [ir.load_vector(ir.at(row, pixel)) for row in rows]
         after: list[str] = [""] * len(sums)

@@ -11,14 +11,14 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import (
+from evergrad.compiler.codegen.ir_builder import Vector
+from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import (
     ENOUGH_CHUNKS,
     MAX_CHUNK_WORK,
     KernelBuilder,
-    Vector,
     with_numbers,
 )
-from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.microkernel import Tile, best_tile, call_tile, tile_cycles
 from evergrad.compiler.kernels.conv.pack_nhwc import pack_x, pack_y
 from evergrad.compiler.kernels.conv.padded_planes import Strides

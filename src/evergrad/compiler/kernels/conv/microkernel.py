@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector
+from evergrad.compiler.codegen.ir_builder import Vector
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder
 from evergrad.compiler.native.target import machine
 
 # Shapes of register tiles, for machines with 32 and with 16 registers.

@@ -11,8 +11,16 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
+from evergrad.compiler.codegen.epilogue import Epilogue
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, with_numbers
+from evergrad.compiler.kernels.conv.epilogue import (
+    Place,
+    emit_epilogue,
+    pointers,
+    stored_strides,
+)
 from evergrad.compiler.kernels.conv.microkernel import Tile, call_tile
 from evergrad.compiler.kernels.conv.padded_planes import (
     Correlation,
@@ -22,7 +30,6 @@ from evergrad.compiler.kernels.conv.padded_planes import (
 )
 from evergrad.compiler.kernels.gemm.microkernel import transposed
 from evergrad.compiler.native.target import machine
-from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 
 # Planes and sums of a chunk stay in a cache of this many bytes.
 _CACHE = 5 * machine().l2_bytes // 8
@@ -137,7 +144,7 @@ class _Numbers(NamedTuple):
 
 
 def output_lanes_kernel(
-    vector: Vector, problem: Correlation, x: Strides, y: Strides, epilogue: Epilogue
+    vector: Vector, problem: Correlation, x: Strides, y: Strides, epilogue: Epilogue | None
 ) -> Kernel:
     """The kernel with the arguments x, the packed weight, operands of the epilogue, and y."""
     tiling = OutputLanesTiling.choose(vector, problem)
@@ -174,7 +181,7 @@ def output_lanes_kernel(
 
 
 @cache
-def _kernel_ir(vector: Vector, tile: Tile, epilogue: Epilogue) -> Kernel:
+def _kernel_ir(vector: Vector, tile: Tile, epilogue: Epilogue | None) -> Kernel:
     ir = KernelBuilder(vector, pointers(epilogue), (*_Numbers._fields, *Planes._fields))
     item, band = ir.split("%chunk", ir["bands"])
     image, block = ir.split(item, ir["row_blocks"])
@@ -236,13 +243,19 @@ def _multiply(ir: KernelBuilder, tile: Tile, panel: str, panels: str, pixels: st
 
 
 def _write(
-    ir: KernelBuilder, epilogue: Epilogue, y: str, first: str, samples: str, rows: str, outputs: str
+    ir: KernelBuilder,
+    epilogue: Epilogue | None,
+    y: str,
+    first: str,
+    samples: str,
+    rows: str,
+    outputs: str,
 ) -> None:
     """Transpose the sums to NCHW, apply the epilogue and store. ``first`` is the first output
     channel, counted over all groups."""
     lanes, columns = ir.vector.lanes, ir["count_columns"]
     sums = ir.at(ir.scratch, ir["sums_at"])
-    for kind in ir.by_stride(ir["y_column"]):
+    for kind in stored_strides(ir, epilogue, ir["y_column"]):
         with (
             ir.loop(samples) as sample,
             ir.loop(outputs, lanes) as output,
@@ -270,5 +283,5 @@ def _write(
                 count = ir.op(f"select i1 {is_there}, i64 {left}, i64 0")
                 to = ir.at(target, ir.mul(ir["y_channel"], n))
                 number = ir.add(first, ir.least(ir.add(output, n), ir.sub(outputs, 1)))
-                values = emit_epilogue(ir, epilogue, values, number)
+                values = emit_epilogue(ir, epilogue, values, Place(number, to, count))
                 ir.store_strided(kind, values, to, ir["y_column"], count)

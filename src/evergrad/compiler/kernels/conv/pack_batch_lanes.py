@@ -9,13 +9,9 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import (
-    KernelBuilder,
-    Vector,
-    items_per_chunk,
-    with_numbers,
-)
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, items_per_chunk, with_numbers
 from evergrad.compiler.kernels.conv.padded_planes import Strides
 from evergrad.compiler.kernels.gemm.microkernel import transposed
 from evergrad.compiler.native.target import machine
@@ -124,9 +120,7 @@ def _kernel_ir(vector: Vector) -> Kernel:
         x = ir.at(ir["x"], element)
         rows = [
             ir.load_masked(
-                ir.at(x, ir.mul(ir.least(ir.add(sample, n), final), ir["x_sample"])),
-                inside,
-                "zeroinitializer",
+                ir.at(x, ir.mul(ir.least(ir.add(sample, n), final), ir["x_sample"])), inside
             )
             for n in range(lanes)
         ]

@@ -7,7 +7,7 @@ before y.
 
 from __future__ import annotations
 
-from evergrad.compiler.codegen.ir_builder import KernelBuilder
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder
 from evergrad.compiler.kernels.conv.microkernel import Tile
 from evergrad.compiler.kernels.gemm.microkernel import transposed
 

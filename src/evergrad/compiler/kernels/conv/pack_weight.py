@@ -9,13 +9,9 @@ from functools import cache
 from math import prod
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import (
-    KernelBuilder,
-    Vector,
-    items_per_chunk,
-    with_numbers,
-)
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, items_per_chunk, with_numbers
 from evergrad.compiler.kernels.conv.padded_planes import Correlation
 from evergrad.compiler.kernels.gemm.microkernel import transposed
 
@@ -125,7 +121,7 @@ def _transpose_run(
     with ir.loop(depth, lanes) as k:
         left = ir.sub(depth, k)
         mask = ir.range_mask(ir.lane_indices("0"), "0", left)
-        block = [ir.load_masked(ir.at(s, k), mask, "zeroinitializer") for s in starts]
+        block = [ir.load_masked(ir.at(s, k), mask) for s in starts]
         block += ["zeroinitializer"] * (lanes - len(block))
         for n, values in enumerate(transposed(ir, block)):
             is_there = ir.op(f"icmp sgt i64 {left}, {n}")

@@ -7,9 +7,10 @@ belongs to no window; where both sides are padded, neighbouring rows share it.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import KernelBuilder
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder
 
 
 class Strides(NamedTuple):
@@ -34,16 +35,16 @@ class Axis(NamedTuple):
 
     @property
     def low(self) -> int:
-        return min((shift for _, shift in self.taps), default=0)
+        return _of_taps(self.taps, self.stride)[0]
 
     @property
-    def phases(self) -> list[int]:
-        return sorted({(shift - self.low) % self.stride for _, shift in self.taps}) or [0]
+    def phases(self) -> tuple[int, ...]:
+        return _of_taps(self.taps, self.stride)[1]
 
     @property
     def halo(self) -> int:
         """The elements of a plane beyond its outputs."""
-        return max(((shift - self.low) // self.stride for _, shift in self.taps), default=0)
+        return _of_taps(self.taps, self.stride)[2]
 
     def valid_range(self, phase: int) -> tuple[int, int]:
         """The range of a phase's plane that is inside x; the rest is padding."""
@@ -55,9 +56,7 @@ class Axis(NamedTuple):
     @property
     def shared_padding(self) -> int:
         """The padding after a row that is also the padding before the next one."""
-        ends = [self.valid_range(phase) for phase in self.phases]
-        length = self.extent + self.halo
-        return min(self.halo, *(min(first, length - last) for first, last in ends))
+        return _shared_padding(self)
 
     def valid_outputs(self, shift: int) -> tuple[int, int]:
         """The range of outputs for which a tap reads inside x."""
@@ -74,6 +73,22 @@ class Axis(NamedTuple):
         """The index of a shift's phase, and its offset in that plane."""
         distance = shift - self.low
         return self.phases.index(distance % self.stride), distance // self.stride
+
+
+# Choosing a tiling reads these for each candidate.
+@lru_cache(256)
+def _of_taps(taps: tuple[tuple[int, int], ...], stride: int) -> tuple[int, tuple[int, ...], int]:
+    """The lowest shift, the phases and the halo of an axis."""
+    low = min([shift for _, shift in taps], default=0)
+    phases = sorted({(shift - low) % stride for _, shift in taps}) or [0]
+    return low, tuple(phases), max([(shift - low) // stride for _, shift in taps], default=0)
+
+
+@lru_cache(256)
+def _shared_padding(axis: Axis) -> int:
+    ends = [axis.valid_range(phase) for phase in axis.phases]
+    length = axis.extent + axis.halo
+    return min(axis.halo, *(min(first, length - last) for first, last in ends))
 
 
 class Correlation(NamedTuple):

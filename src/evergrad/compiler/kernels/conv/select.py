@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
+from evergrad.compiler.codegen.epilogue import Epilogue
 from evergrad.compiler.codegen.ir_builder import Vector, vector_for
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.contiguous import contiguous
@@ -33,6 +33,7 @@ from evergrad.compiler.kernels.conv.dot_weight_grad import (
     dot_sum_bytes,
     dot_sum_kernel,
 )
+from evergrad.compiler.kernels.conv.epilogue import CONV_EPILOGUE, epilogue_of, fits
 from evergrad.compiler.kernels.conv.im2col_weight_grad import (
     WeightGradient,
     WindowAxis,
@@ -75,20 +76,20 @@ from evergrad.compiler.kernels.conv.winograd_weight_grad import (
     winograd_weight_grad_sum_kernel,
 )
 from evergrad.compiler.kernels.gemm.problem import Product
-from evergrad.compiler.kernels.gemm.select import add_product
+from evergrad.compiler.kernels.gemm.select import add_fused_product
 from evergrad.compiler.kernels.pooling.reduce import as_2d
 from evergrad.compiler.native.target import machine
-from evergrad.compiler.passes.conv_epilogue import CONV_EPILOGUE, Epilogue, epilogue_of, fits
 from evergrad.compiler.schedule.buffers import BufferView
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
+from evergrad.core.types import Array
 from evergrad.ops.rows.conv import CONV, CONV_INPUT, CONV_WEIGHT
 from evergrad.ops.rows.pool.geometry import Windows
 
 # Makes a kernel from the strides of x and y and the epilogue.
-ConvFactory = Callable[[Vector, Correlation, Strides, Strides, Epilogue], Kernel]
+ConvFactory = Callable[[Vector, Correlation, Strides, Strides, Epilogue | None], Kernel]
 
 # Algorithms for every image, packed by the weight alone.
 _DIRECT = ("direct", "output_lanes")
@@ -104,7 +105,7 @@ def _with_unit_row(strides: tuple[int, ...]) -> tuple[int, ...]:
     return strides if len(strides) == 4 else (*strides[:2], 0, strides[2])
 
 
-def _strides(array: Any) -> Strides:
+def _strides(array: Array) -> Strides:
     """The strides of an image, in elements."""
     return Strides(*_with_unit_row(tuple(s // array.itemsize for s in array.strides)))
 
@@ -145,9 +146,8 @@ def _lower_pointwise(lowering: Lowering, eqn: Equation, transposed: bool) -> boo
     product = Product(rows, columns, (samples, groups))
     if product.a is None or product.b is None:
         return False
-    add_product(
-        lowering, f"{eqn.op.name} pointwise", product, [weight, image], eqn.outs[0], product.n
-    )
+    label = f"{eqn.op.name} pointwise"
+    add_fused_product(lowering, label, product, eqn, [weight, image], product.n)
     return True
 
 
@@ -208,7 +208,7 @@ def _lower_correlations(
         kernel = write(vector, part, image_strides, out_strides, epilogue)
         pixels = part.rows.extent * part.columns.extent * part.samples * part.groups
         work = pixels * part.outputs * part.channels * len(part.taps) // 8
-        label = "+".join([name, *(op.name for op in epilogue)])
+        label = "+".join([name, *(step.op.name for step in (epilogue.steps if epilogue else ()))])
         weights = [packed]
         if algorithm == "winograd":
             other = min(_DIRECT, key=lambda known: _cycles(vector, part, known))

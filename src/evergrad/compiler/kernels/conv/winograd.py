@@ -14,8 +14,15 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
+from evergrad.compiler.codegen.epilogue import Epilogue
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, with_numbers
+from evergrad.compiler.kernels.conv.epilogue import (
+    Place,
+    emit_epilogue,
+    pointers,
+)
 from evergrad.compiler.kernels.conv.padded_planes import Axis, Correlation, Strides
 from evergrad.compiler.kernels.conv.winograd_pack_weight import element_stride
 from evergrad.compiler.kernels.conv.winograd_transforms import (
@@ -29,7 +36,6 @@ from evergrad.compiler.kernels.conv.winograd_transforms import (
 )
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
 from evergrad.compiler.native.target import machine
-from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 
 # Fewer input or output channels are not worth transforming.
 _FEW = 32
@@ -178,7 +184,7 @@ class _Numbers(NamedTuple):
 
 
 def winograd_kernel(
-    vector: Vector, problem: Correlation, x: Strides, y: Strides, epilogue: Epilogue
+    vector: Vector, problem: Correlation, x: Strides, y: Strides, epilogue: Epilogue | None
 ) -> Kernel:
     """The kernel with the arguments x, whose columns are contiguous, the transformed weight,
     operands of the epilogue, and y."""
@@ -211,7 +217,7 @@ def winograd_kernel(
 
 
 @cache
-def _kernel_ir(vector: Vector, epilogue: Epilogue) -> Kernel:
+def _kernel_ir(vector: Vector, epilogue: Epilogue | None) -> Kernel:
     ir = KernelBuilder(vector, pointers(epilogue), _Numbers._fields)
     item, band = ir.split("%chunk", ir["bands"])
     image, block = ir.split(item, ir["row_blocks"])
@@ -314,7 +320,7 @@ def _multiply(
 
 def _write(
     ir: KernelBuilder,
-    epilogue: Epilogue,
+    epilogue: Epilogue | None,
     y: str,
     first: str,
     samples: str,
@@ -347,15 +353,13 @@ def _write(
         is_there = ir.op(f"icmp slt i64 {ir.mul(r, 2)}, {below}")
         lower = ir.op(f"select i1 {is_there}, i64 {left}, i64 0")
         number = ir.add(first, output)
-        pairs = [
-            emit_epilogue(ir, epilogue, v, number)
-            for v in transform_2d(ir, values, _output_transform)
-        ]
+        pairs = transform_2d(ir, values, _output_transform)
         for n, count in enumerate((left, lower)):
             to = ir.at(target, ir.mul(ir["y_row"], n))
             for half, mixed in enumerate(ir.interleaved(pairs[2 * n], pairs[2 * n + 1])):
-                there = ir.sub(count, half * lanes)
-                ir.store_strided(1, mixed, ir.at(to, half * lanes), "1", there)
+                place = Place(number, ir.at(to, half * lanes), ir.sub(count, half * lanes))
+                value = emit_epilogue(ir, epilogue, mixed, place)
+                ir.store_strided(1, value, place.address, "1", place.there)
 
 
 def _output_transform(ir: KernelBuilder, m: list[str]) -> list[str]:

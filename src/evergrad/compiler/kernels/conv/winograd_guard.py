@@ -17,13 +17,17 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import (
-    KernelBuilder,
-    Vector,
-    items_per_chunk,
-    with_numbers,
+from evergrad.compiler.codegen.argument_blocks import (
+    ARGUMENTS,
+    call_kernel,
+    copy_arguments,
+    new_block,
+    put,
+    word_of,
 )
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, items_per_chunk, with_numbers
 from evergrad.compiler.kernels.conv.padded_planes import Strides
 
 # The largest magnitude, in units of the mean one, for which Winograd is as exact: an image of
@@ -31,7 +35,6 @@ from evergrad.compiler.kernels.conv.padded_planes import Strides
 # each contributes to every output of its channel.
 _MOST = 64
 _MOST_OF_WEIGHT = 128
-_WORD = 8
 # The arguments that hold the magnitudes of the two operands.
 _MAGNITUDES = ("of_image", "of_weight")
 
@@ -90,7 +93,7 @@ def _magnitudes_ir(vector: Vector) -> Kernel:
             held = list(zip([many] * 2, of_rows.values, strict=True))
             with ir.carrying_loop(ir["columns"], held, vector.lanes) as (column, carried):
                 inside = ir.range_mask(ir.lane_indices("0"), "0", ir.sub(ir["columns"], column))
-                value = ir.load_masked(ir.at(line, column), inside, "zeroinitializer")
+                value = ir.load_masked(ir.at(line, column), inside)
                 value = _of_vectors(ir, "fabs", value)
                 top = _of_vectors(ir, "maxnum", carried.values[0], value)
                 carried.after = [top, ir.plus(carried.values[1], value)]
@@ -150,8 +153,7 @@ def _guarded_ir(vector: Vector, first: int, second: int, operands: int) -> Kerne
     for n, chosen in enumerate((fits, differs)):
         is_there = ir.op(f"icmp ult i64 %chunk, {chunks[n]}")
         with ir.when(ir.op(f"and i1 {chosen}, {is_there}")):
-            address = ir.op(f"inttoptr i64 {ir.number('%args', own + 6 + n)} to ptr")
-            ir.do(f"call void {address}(ptr {blocks[n]}, i64 %chunk, ptr %scratch)")
+            call_kernel(ir, own + 6 + n, blocks[n])
     return ir.kernel("conv_winograd_guard")
 
 
@@ -171,12 +173,11 @@ def _packing_ir(vector: Vector, count: int) -> Kernel:
     ir = KernelBuilder(vector, ("weight", *_MAGNITUDES, "packed"), ())
     own = 4 + count
     with ir.when(ir.op(f"xor i1 {_are_even(ir, own)}, true")):
-        block = ir.op(f"alloca i64, i64 {2 + count}")
-        ir.do(f"store ptr {ir['weight']}, ptr {block}")
-        ir.do(f"store ptr {ir['packed']}, ptr {_place(ir, block, 1)}")
-        _copy_words(ir, block, 2, 4, count)
-        address = ir.op(f"inttoptr i64 {ir.number('%args', own + 4)} to ptr")
-        ir.do(f"call void {address}(ptr {block}, i64 %chunk, ptr %scratch)")
+        block = new_block(ir, 2 + count)
+        put(ir, block, 0, ir["weight"], "ptr")
+        put(ir, block, 1, ir["packed"], "ptr")
+        copy_arguments(ir, block, 2, 4, count)
+        call_kernel(ir, own + 4, block)
     return ir.kernel("conv_winograd_spare")
 
 
@@ -197,21 +198,8 @@ def _unless_finite_ir(vector: Vector, pointers: int, count: int) -> Kernel:
     own = 1 + pointers + count
     _, total = _largest_and_total(ir, ir["found"], ir.number("%args", own))
     with ir.when(ir.op(f"xor i1 {_is_finite(ir, total)}, true")):
-        block = _place(ir, "%args", 1)
-        address = ir.op(f"inttoptr i64 {ir.number('%args', own + 1)} to ptr")
-        ir.do(f"call void {address}(ptr {block}, i64 %chunk, ptr %scratch)")
+        call_kernel(ir, own + 1, word_of(ir, ARGUMENTS, 1))
     return ir.kernel("conv_winograd_again")
-
-
-def _place(ir: KernelBuilder, base: str, word: int) -> str:
-    return ir.op(f"getelementptr i64, ptr {base}, i64 {word}")
-
-
-def _copy_words(ir: KernelBuilder, block: str, to: int, source: int, length: int) -> None:
-    """Copy arguments of this kernel to those of another one."""
-    ir.helpers["llvm.memcpy.p0.p0.i64"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
-    places = f"ptr {_place(ir, block, to)}, ptr {_place(ir, '%args', source)}"
-    ir.do(f"call void @llvm.memcpy.p0.p0.i64({places}, i64 {length * _WORD}, i1 false)")
 
 
 def _are_even(ir: KernelBuilder, first: int) -> str:
@@ -256,9 +244,9 @@ def _is_finite(ir: KernelBuilder, value: str) -> str:
 
 def _block(ir: KernelBuilder, weight: str, operands: int, numbers: int, count: int) -> str:
     """The arguments of one of the kernels: x, its weight, operands and y, its numbers."""
-    block = ir.op(f"alloca i64, i64 {3 + operands + count}")
-    ir.do(f"store ptr {ir['x']}, ptr {block}")
-    ir.do(f"store ptr {weight}, ptr {_place(ir, block, 1)}")
-    _copy_words(ir, block, 2, 5, operands + 1)
-    _copy_words(ir, block, 3 + operands, numbers, count)
+    block = new_block(ir, 3 + operands + count)
+    put(ir, block, 0, ir["x"], "ptr")
+    put(ir, block, 1, weight, "ptr")
+    copy_arguments(ir, block, 2, 5, operands + 1)
+    copy_arguments(ir, block, 3 + operands, numbers, count)
     return block

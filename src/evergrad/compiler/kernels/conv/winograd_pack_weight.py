@@ -9,13 +9,9 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import (
-    KernelBuilder,
-    Vector,
-    items_per_chunk,
-    with_numbers,
-)
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, items_per_chunk, with_numbers
 from evergrad.compiler.kernels.conv.pack_weight import WeightStrides, transpose_runs
 from evergrad.compiler.kernels.conv.padded_planes import Correlation
 from evergrad.compiler.kernels.conv.winograd_transforms import PLACES, transform_2d

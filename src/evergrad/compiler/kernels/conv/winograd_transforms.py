@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import KernelBuilder
-from evergrad.compiler.kernels.gemm.microkernel import Tile, microkernel, use
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder
+from evergrad.compiler.kernels.gemm.microkernel import UNFINISHED, Tile, microkernel, use
 
 # The rows or columns of an input tile, and its elements.
 SIDE = 4
@@ -60,7 +60,7 @@ def multiply(
                     f"ptr {ir.at(b.start, column)}", f"i64 {b.leading}",
                     f"ptr {ir.at(c.start, column)}", f"i64 {c.leading}",
                     f"i64 {depth}", f"i64 {rows}", f"i64 {width}", f"i1 {more}",
-                    f"ptr {ir.at(c.start, column)}", f"i64 {c.leading}",
+                    *UNFINISHED,
                 )  # fmt: skip
 
 

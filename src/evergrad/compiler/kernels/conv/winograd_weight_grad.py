@@ -11,8 +11,9 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import ENOUGH_CHUNKS, KernelBuilder, Vector, with_numbers
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import ENOUGH_CHUNKS, KernelBuilder, with_numbers
 from evergrad.compiler.kernels.conv.im2col_weight_grad import WeightGradient
 from evergrad.compiler.kernels.conv.padded_planes import Strides
 from evergrad.compiler.kernels.conv.winograd_transforms import (

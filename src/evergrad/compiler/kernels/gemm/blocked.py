@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from evergrad.compiler.codegen.ir_builder import KernelBuilder, with_numbers
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, with_numbers
 from evergrad.compiler.kernels.gemm.microkernel import (
     Tile,
     copy_rows,
@@ -30,11 +30,15 @@ from evergrad.compiler.kernels.gemm.packing import (
     UNPACKED,
 )
 from evergrad.compiler.kernels.gemm.problem import Batch, Product
+from evergrad.compiler.kernels.gemm.tile_epilogue import (
+    EPILOGUE,
+    NO_EPILOGUE,
+    apply_epilogue,
+    epilogue_pointers,
+)
 from evergrad.compiler.kernels.gemm.tiling import Tiling
 
-# ``first`` is the address of a row that initializes the rows of C (a bias), or 0.
-_NUMBERS = (*Tiling._fields, *Batch._fields, "first")
-FIRST = _NUMBERS.index("first")
+_NUMBERS = (*Tiling._fields, *Batch._fields, *EPILOGUE)
 # Groups of rows of A in a chunk that packs it.
 _PACKED_PER_CHUNK = 4
 
@@ -58,7 +62,7 @@ def _with_numbers(
 ) -> Kernel:
     size = tile.vector.size
     return with_numbers(
-        made, (*tiling, *product.batch_numbers(size), 0), (), chunks, scratch * size
+        made, (*tiling, *product.batch_numbers(size), *NO_EPILOGUE), (), chunks, scratch * size
     )
 
 
@@ -72,7 +76,7 @@ def _product_ir(tile: Tile) -> Kernel:
     group, part = ir.split("%chunk", parts)
     first, last = ir.items(group, ir["per_chunk"], ir["items"])
     with ir.loop(last, first=first) as item:
-        _Chunk(ir, tile, *operands(ir, item), part).write()
+        _Chunk(ir, tile, *operands(ir, item), part).write(item)
     return ir.kernel("gemm")
 
 
@@ -141,20 +145,30 @@ class _Chunk:
         self.c = ir.op(f"select i1 {self.transposed}, ptr {self.c_buffer}, ptr {straight}")
         self.c_row = ir.op(f"select i1 {self.transposed}, i64 {self.width}, i64 {ir['c_row']}")
 
-    def write(self) -> None:
+    def write(self, item: str) -> None:
         ir = self.ir
+        # Rows of C, counted over the batch.
+        first = ir.add(ir.mul(item, ir["m"]), self.top)
         with ir.loop(ir["k"], ir["depth"]) as done:
             depth = ir.least(ir["depth"], ir.sub(ir["k"], done))
             more = ir.op(f"icmp ne i64 {ir.add(done, ir['accumulate'])}, 0")
             a = ir.at(self.a, ir.mul(done, ir["a_column"]))
             self.pack_a(a, depth)
+            is_last = ir.op(f"icmp sge i64 {ir.add(done, depth)}, {ir['k']}")
+            straight = ir.op(f"xor i1 {self.transposed}, true")
+            is_complete = ir.op(f"and i1 {is_last}, {straight}")
+            function, *rest = epilogue_pointers(ir)
+            finish = ir.op(f"select i1 {is_complete}, ptr {function}, ptr null")
+            finishing = [*(f"ptr {pointer}" for pointer in (finish, *rest)), f"i64 {first}"]
             with ir.loop(self.stop, first=self.start) as panel:
-                self.multiply(a, panel, done, depth, more)
+                self.multiply(a, panel, done, depth, more, finishing)
         with ir.when(self.transposed):
             _transpose(
                 ir, self.tile, self.c_buffer, self.width, self.c_transposed, ir["c_row"], self.rows,
                 self.width, self.rows,
             )  # fmt: skip
+            first = ir.add(ir.mul(item, ir["n"]), self.left)
+            apply_epilogue(ir, first, self.width, self.top, self.rows)
 
     def is_packing(self, operand: str, packing: int) -> str:
         """Whether an operand has some packing."""
@@ -169,7 +183,9 @@ class _Chunk:
         with ir.when(self.is_packing("a", PACKED_TILES)):
             _pack_tiles(ir, self.tile, a, ir.scratch, self.rows, depth)
 
-    def multiply(self, a: str, panel: str, done: str, depth: str, more: str) -> None:
+    def multiply(
+        self, a: str, panel: str, done: str, depth: str, more: str, finishing: list[str]
+    ) -> None:
         """All tiles of a panel of B, in a K block."""
         ir = self.ir
         column = _first_column(ir, panel)
@@ -180,7 +196,6 @@ class _Chunk:
         in_rows = ir.op(f"icmp eq i64 {ir['a_column']}, 1")
         in_columns = ir.op(f"xor i1 {in_rows}, true")
         following = self.next_panel(panel, done)
-        first, first_step, more = self.first_rows(c, column, done, more)
         lanes = self.tile.lanes
         registers = ir.op(f"udiv i64 {ir.add(width, lanes - 1)}, {lanes}")
         for tile, count, by_rows in _microkernels(self.tile):
@@ -190,20 +205,10 @@ class _Chunk:
                     ir, microkernel(tile, count, by_rows, padded=True), f"ptr {a_at}",
                     f"i64 {a_row}", f"i64 {a_step}", f"ptr {b}", f"i64 {b_step}", f"ptr {c}",
                     f"i64 {self.c_row}", f"i64 {depth}", f"i64 {self.rows}", f"i64 {width}",
-                    f"i1 {more}", f"ptr {first}", f"i64 {first_step}", f"ptr {following}",
-                    f"i64 {ir['prefetch_stride']}", f"i64 {ir['prefetch_lines']}",
+                    f"i1 {more}", *finishing, f"i64 {column}", f"ptr {following}",
+                    f"i64 {ir['prefetch_stride']}",
+                    f"i64 {ir['prefetch_lines']}",
                 )  # fmt: skip
-
-    def first_rows(self, c: str, column: str, done: str, more: str) -> tuple[str, str, str]:
-        """The initial values of tiles, the stride of their rows, and whether there are any: C, or
-        in the first block one row for all rows, if it is given."""
-        ir = self.ir
-        is_given = ir.op(f"icmp ne i64 {ir['first']}, 0")
-        so = ir.op(f"and i1 {is_given}, {ir.op(f'icmp eq i64 {done}, 0')}")
-        row = ir.at(ir.op(f"inttoptr i64 {ir['first']} to ptr"), column)
-        first = ir.op(f"select i1 {so}, ptr {row}, ptr {c}")
-        step = ir.op(f"select i1 {so}, i64 0, i64 {self.c_row}")
-        return first, step, ir.op(f"or i1 {more}, {so}")
 
     def panel_of_b(
         self, panel: str, column: str, done: str, depth: str, width: str

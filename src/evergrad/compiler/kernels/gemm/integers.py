@@ -12,13 +12,9 @@ from math import prod
 from typing import Any, NamedTuple
 
 from evergrad.compiler.codegen.elementwise import KINDS
-from evergrad.compiler.codegen.ir_builder import (
-    KernelBuilder,
-    Vector,
-    items_per_chunk,
-    with_numbers,
-)
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, items_per_chunk, with_numbers
 from evergrad.compiler.kernels.contiguous import contiguous
 from evergrad.compiler.native.jit import vector_bits
 from evergrad.compiler.schedule.lower import Lowering
@@ -92,7 +88,7 @@ class _Builder(KernelBuilder):
         if mask is None:
             value = self.load_vector(address, self.stored)
         else:
-            value = self.load_masked(address, mask, "zeroinitializer", self.stored)
+            value = self.load_masked(address, mask, vector=self.stored)
         return self.widened(value, self.stored.type, self.vector.type)
 
     def put(self, value: str, address: str, mask: str | None) -> None:

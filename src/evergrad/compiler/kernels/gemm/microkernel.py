@@ -11,8 +11,10 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.elementwise import Code
-from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector
+from evergrad.compiler.codegen.code import Code
+from evergrad.compiler.codegen.epilogue_tiles import call_on_tile
+from evergrad.compiler.codegen.ir_builder import Vector
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder
 
 # How many rows (or registers of a row) ahead packing prefetches what it reads and what it writes,
 # which may be in the cache of another core.
@@ -128,8 +130,9 @@ def microkernel(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -
     lines and the stride ``next_step``.
 
     ``a_row`` is the stride of rows of A. In a tile, if ``by_rows``, rows are contiguous with the
-    stride ``a_step``; otherwise columns are. If ``more``, rows at ``first`` with
-    the stride ``first_step`` are added: those of C, or one row for all of them.
+    stride ``a_step``; otherwise columns are. If ``more``, C is added. A function of tiles,
+    ``finish``, is called for rectangles that are complete, of which the first row and column are
+    given.
     """
     ir = InnerFunction(tile)
     masks = _column_masks(ir, vectors, "%width")
@@ -139,38 +142,48 @@ def microkernel(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -
         a = ir.at("%a", ir.mul(top, "%a_row"))
         c = ir.at("%c", ir.mul(top, "%c_step"))
         rows = _rows(ir, tile, c, "%c_step", left)
-        first = ir.at("%first", ir.mul(top, "%first_step"))
         b_mask = "" if padded else masks[-1]
         prefetches = _prefetches(ir, tile, vectors, c, top, share)
         with ir.loop("%depth", _RUN) as begin:
             end = ir.least(ir.add(begin, _RUN), "%depth")
             run = _tile_sums(ir, tile, a, left, vectors, b_mask, by_rows, begin, end, prefetches)
-            start = _start_of_run(ir, tile, begin, first, c, left)
+            start = _start_of_run(ir, tile, begin, c, left)
             _store_tile(ir, tile, run, start, rows, left, masks[-1])
+        _finish(ir, tile, top, left)
     form = f"{'rows' if by_rows else 'columns'}{'_padded' if padded else ''}"
     kind = "pairs" if tile.pairs else tile.vector.mangled
     name = f"gemm_microkernel_{kind}_{vectors}_{form}"
     parameters = (
         "ptr noalias %a, i64 %a_row, i64 %a_step, ptr noalias %b, i64 %b_step, ptr %c, "
-        "i64 %c_step, i64 %depth, i64 %rows, i64 %width, i1 %more, ptr %first, i64 %first_step"
+        "i64 %c_step, i64 %depth, i64 %rows, i64 %width, i1 %more, ptr %finish, ptr %arguments, "
+        "ptr %place, i64 %row, i64 %column"
     )
     following = ", ptr %next, i64 %next_step, i64 %next_lines" if padded else ""
     return _finished(ir, name, parameters + following)
 
 
-def _start_of_run(
-    ir: KernelBuilder, tile: Tile, begin: str, first: str, c: str, left: str
-) -> list[str]:
-    """The rows that the sums of a run of K are added to: the given ones, or zeros, for the first
-    run; C for the others."""
+# What callers give for ``finish`` and its arguments if there is nothing to do.
+UNFINISHED = ("ptr null", "ptr null", "ptr null", "i64 0", "i64 0")
+
+
+def _finish(ir: KernelBuilder, tile: Tile, top: str, left: str) -> None:
+    """Call ``finish`` for a tile that is complete, and in L1, if it is given."""
+    with ir.when(ir.op("icmp ne ptr %finish, null")):
+        height = ir.least(left, tile.rows)
+        rectangle = (ir.add("%row", top), height, "%column", "%width")
+        call_on_tile(ir, "%finish", "%arguments", "%place", rectangle)
+
+
+def _start_of_run(ir: KernelBuilder, tile: Tile, begin: str, c: str, left: str) -> list[str]:
+    """The rows that the sums of a run of K are added to: zeros for the first run, unless there is
+    ``more``; otherwise C."""
     is_first = ir.op(f"icmp eq i64 {begin}, 0")
     zeros = f"gemm_zeros_{tile.vector.mangled}"
     room = f"[{_MOST_VECTORS} x {tile.vector.type}]"
     ir.helpers[zeros] = f"@{zeros} = internal constant {room} zeroinitializer"
-    given = ir.op(f"select i1 %more, ptr {first}, ptr @{zeros}")
-    given_step = ir.op("select i1 %more, i64 %first_step, i64 0")
-    source = ir.op(f"select i1 {is_first}, ptr {given}, ptr {c}")
-    step = ir.op(f"select i1 {is_first}, i64 {given_step}, i64 %c_step")
+    is_zero = ir.op(f"and i1 {is_first}, {ir.op('xor i1 %more, true')}")
+    source = ir.op(f"select i1 {is_zero}, ptr @{zeros}, ptr {c}")
+    step = ir.op(f"select i1 {is_zero}, i64 0, i64 %c_step")
     return _rows(ir, tile, source, step, left)
 
 
@@ -210,7 +223,7 @@ def _row_of_b(ir: KernelBuilder, tile: Tile, index: str, vectors: int, mask: str
     start = ir.at("%b", ir.mul(index, "%b_step"))
     *places, end = [ir.at(start, v * tile.lanes) for v in range(vectors)]
     row = [ir.load_vector(place) for place in places]
-    last = ir.load_masked(end, mask, "zeroinitializer") if mask else ir.load_vector(end)
+    last = ir.load_masked(end, mask) if mask else ir.load_vector(end)
     return [*row, last]
 
 
@@ -286,7 +299,7 @@ def _store_tile(
             if v + 1 < vectors:
                 ir.store_vector(ir.plus(ir.load_vector(source), total), target)
             else:
-                held = ir.load_masked(source, mask, "zeroinitializer")
+                held = ir.load_masked(source, mask)
                 ir.store_masked(ir.plus(held, total), target, mask)
         if r + 1 < len(rows):
             _exit_at(ir, left, r + 1, done)
@@ -320,7 +333,7 @@ def copy_rows(tile: Tile) -> Function:
             place = v * tile.lanes
             _prefetch(ir, ir.at(ahead, place), to_write=False)
             _prefetch(ir, ir.at(target_ahead, place), to_write=True)
-            value = ir.load_masked(ir.at(source, place), mask, "zeroinitializer")
+            value = ir.load_masked(ir.at(source, place), mask)
             with ir.when(ir.op(f"icmp sgt i64 {left}, {place}")):
                 ir.store_vector(value, ir.at(target, place))
     return _finished(
@@ -345,7 +358,7 @@ def pack_tiles(tile: Tile) -> Function:
         ahead = ir.at(source, ir.mul("%source_step", _PREFETCH_DISTANCE))
         for v, mask in enumerate(masks):
             _prefetch(ir, ir.at(ahead, v * tile.lanes), to_write=False)
-            value = ir.load_masked(ir.at(source, v * tile.lanes), mask, "zeroinitializer")
+            value = ir.load_masked(ir.at(source, v * tile.lanes), mask)
             for first in range(0, tile.lanes, length):
                 number, place = divmod(v * tile.lanes + first, tile.rows)
                 some = _part_of(ir, value, first, length)
@@ -382,7 +395,7 @@ def transpose(tile: Tile) -> Function:
         for n in range(lanes):
             at = ir.at(corner, ir.mul(ir.least(str(n), final), "%source_step"))
             _prefetch(ir, ir.at(at, _PREFETCH_DISTANCE * lanes), to_write=False)
-            block.append(ir.load_masked(at, mask, "zeroinitializer"))
+            block.append(ir.load_masked(at, mask))
         mask = ir.range_mask(ir.lane_indices("0", "1"), "0", ir.sub("%room", row))
         done = ir.fresh("stored")
         target = ir.at("%target", ir.mul(column, "%target_step"), row)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.problem import Batch, Product
+from evergrad.compiler.kernels.gemm.tile_epilogue import EPILOGUE, NO_EPILOGUE
 from evergrad.core import dtypes, openblas
+
+if TYPE_CHECKING:
+    from evergrad.core.dtypes import dtype
+
 
 NAMES = {
     dtypes.float32: ("cblas_sgemm", "float"),
@@ -20,7 +25,7 @@ _CHUNK_WORK = 1 << 21
 _MOST_CHUNKS = 16
 
 
-def address(found: Any) -> int:
+def address(found: dtype) -> int:
     """The address of the product for an element type."""
     symbol, _ = NAMES[found]
     return int(ctypes.cast(openblas.function(symbol), ctypes.c_void_p).value or 0)
@@ -28,12 +33,12 @@ def address(found: Any) -> int:
 
 _ARGUMENTS = (
     "a", "b", "c", "m", "n", "k", "lda", "ldb", "ldc", "ta", "tb", "items", "per_chunk", "parts",
-    "part_m", "part_n", "blas", *Batch._fields,
+    "part_m", "part_n", "blas", *Batch._fields, *EPILOGUE,
 )  # fmt: skip
 
 
 @cache
-def _kernel_ir(found: Any) -> tuple[str, str]:
+def _kernel_ir(found: dtype) -> tuple[str, str]:
     """The kernel for an element type. A chunk is some whole products, or a part of one."""
     _, type = NAMES[found]
     loads = []
@@ -86,7 +91,7 @@ entry:
   %blas_at = inttoptr i64 %blas to ptr
   br label %item
 item:
-  %i = phi i64 [%first, %entry], [%i1, %item]
+  %i = phi i64 [%first, %entry], [%i1, %next]
   %i2 = urem i64 %i, %e2
   %q = udiv i64 %i, %e2
   %i1x = urem i64 %q, %e1
@@ -107,6 +112,24 @@ item:
   %c_at = getelementptr i8, ptr %c_from, i64 %z
   call void %blas_at(i32 101, i32 %ta32, i32 %tb32, i32 %m32, i32 %n32, i32 %k32, {type} 1.0,
     ptr %a_at, i32 %lda32, ptr %b_at, i32 %ldb32, {type} 0.0, ptr %c_at, i32 %ldc32)
+  %is_more = icmp ne i64 %epilogue, 0
+  br i1 %is_more, label %finish, label %next
+finish:
+  %rows_before = mul i64 %i, %m
+  %row = add i64 %rows_before, %m0
+  %function = inttoptr i64 %epilogue to ptr
+  %arguments = inttoptr i64 %epilogue_arguments to ptr
+  %place0 = inttoptr i64 %epilogue_tile to ptr
+  %place1 = getelementptr i64, ptr %place0, i64 1
+  %place2 = getelementptr i64, ptr %place0, i64 2
+  %place3 = getelementptr i64, ptr %place0, i64 3
+  store i64 %row, ptr %place0
+  store i64 %mm, ptr %place1
+  store i64 %n0, ptr %place2
+  store i64 %nn, ptr %place3
+  call void %function(ptr %arguments, i64 0, ptr null)
+  br label %next
+next:
   %i1 = add i64 %i, 1
   %more = icmp ult i64 %i1, %last
   br i1 %more, label %item, label %end
@@ -117,7 +140,7 @@ end:
     )
 
 
-def blas_kernel(product: Product, found: Any, leading: int) -> Kernel:
+def blas_kernel(product: Product, found: dtype, leading: int) -> Kernel:
     """The kernel of a product, with its numbers; the pointers are A, B and C."""
     name, ir = _kernel_ir(found)
     helpers = {"llvm.smin.i64": "declare i64 @llvm.smin.i64(i64, i64)"}
@@ -139,7 +162,7 @@ def blas_kernel(product: Product, found: Any, leading: int) -> Kernel:
         product.m, product.n, product.k, product.a.leading, product.b.leading, leading,
         112 if product.a.transposed else 111, 112 if product.b.transposed else 111,
         items, per_chunk, parts, part_m, part_n, address(found),
-        *product.batch_numbers(found.itemsize),
+        *product.batch_numbers(found.itemsize), *NO_EPILOGUE,
     ]  # fmt: skip
     kernel.products = {_ARGUMENTS.index("blas") - 3: found.name}
     kernel.chunks = -(-items // per_chunk) * parts

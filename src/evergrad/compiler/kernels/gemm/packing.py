@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 # Packing of an operand: none, rows (copied), rows of the transpose, register tiles, or all of it by
 # a kernel of its own before the product.
 UNPACKED, PACKED_ROWS, PACKED_TRANSPOSED, PACKED_TILES, PREPACKED = range(5)
@@ -13,6 +11,6 @@ LEFT, RIGHT = range(2)
 PACKED_DEPTH = 512
 
 
-def packs(packing: object) -> Any:
+def packs(packing: object) -> bool:
     """Whether chunks pack the operand."""
     return (packing != UNPACKED) & (packing != PREPACKED)

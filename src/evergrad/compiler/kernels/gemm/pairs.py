@@ -11,23 +11,17 @@ Owns the row, what it can take, and its lowering. Without the instruction the ro
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from evergrad.compiler.codegen.ir_builder import (
-    KernelBuilder,
-    Vector,
-    items_per_chunk,
-    vector_for,
-    with_numbers,
-)
+from evergrad.compiler.codegen.ir_builder import Vector, vector_for
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, items_per_chunk, with_numbers
 from evergrad.compiler.kernels.gemm.microkernel import tile_for
 from evergrad.compiler.kernels.gemm.problem import Product
 from evergrad.compiler.kernels.gemm.select import (
-    add_product,
-    defer_to_epilogue,
+    add_fused_product,
     flattened,
     is_blocked,
 )
@@ -42,6 +36,9 @@ from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.trace import Equation, Var
 from evergrad.ops.rows.matmul import MATMUL
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Array
+
 _WORD = 4
 
 
@@ -50,7 +47,7 @@ def _type(a: TensorType, b: TensorType) -> TensorType:
     return tensor_type(found.shape, dtypes.float32)
 
 
-def _eval(a: Any, b: Any) -> Any:
+def _eval(a: Any, b: Any) -> object:
     return MATMUL.eval(a.astype(np.float32), b.astype(np.float32))
 
 
@@ -70,7 +67,7 @@ class _Words(NamedTuple):
     is_interleaved: bool
 
 
-def can_pair(a: Any, b: Any) -> bool:
+def can_pair(a: Array, b: Array) -> bool:
     """Whether a product of bfloat16 arrays with these layouts is one of pairs, and profits."""
     if not has_bfloat16_dot() or a.dtype != dtypes.bfloat16.np or a.ndim < 2 or b.ndim != 2:
         return False
@@ -78,7 +75,7 @@ def can_pair(a: Any, b: Any) -> bool:
     return product is not None and is_blocked(product, dtypes.float32)
 
 
-def _product(a: Any, b: Any) -> Product | None:
+def _product(a: object, b: object) -> Product | None:
     left, right = _words(a, -1), _words(b, 0)
     if left is None or right is None:
         return None
@@ -108,7 +105,7 @@ def _words(layout: Any, axis: int) -> _Words | None:
     return _Words(words if axis == 0 else words.T, True)
 
 
-def _without_data(shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+def _without_data(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
     return np.lib.stride_tricks.as_strided(np.empty((), np.float32), shape, strides)
 
 
@@ -124,8 +121,7 @@ def lower_paired(lowering: Lowering, eqn: Equation) -> bool:
     factors = [_operand(lowering, a, -1), _operand(lowering, b, 0)]
     tile = tile_for(vector_for(dtypes.float32))._replace(pairs=True)
     label = f"{eqn.op.name} {product.m}x{product.n}x{2 * product.k}"
-    if not defer_to_epilogue(lowering, label, product, eqn, factors, tile):
-        add_product(lowering, label, product, factors, eqn.outs[0], product.n, tile)
+    add_fused_product(lowering, label, product, eqn, factors, product.n, tile)
     return True
 
 
@@ -151,7 +147,7 @@ class _Numbers(NamedTuple):
     row_stride: int
 
 
-def _interleaving_kernel(layout: Any, axis: int) -> Kernel:
+def _interleaving_kernel(layout: Array, axis: int) -> Kernel:
     """The kernel that writes rows of pairs: of the elements of two rows, which are contiguous. An
     odd row is paired with zeros."""
     rows, columns = layout.shape[axis], layout.shape[1 - axis % 2]
@@ -181,7 +177,7 @@ def _interleaving_ir(vector: Vector) -> Kernel:
                                   (ir.add(begin, ir["row_stride"]), upper)):  # fmt: skip
                 mask = ir.range_mask(ir.lane_indices("0"), "0", ir.sub(extent, column))
                 at = ir.op(f"getelementptr i16, ptr {ir['source']}, i64 {ir.add(start, column)}")
-                some = ir.load_masked(at, mask, "zeroinitializer", short)
+                some = ir.load_masked(at, mask, vector=short)
                 parts.append(ir.op(f"zext {short.type} {some} to {many}"))
             high = ir.op(f"shl {many} {parts[1]}, {shift}")
             word = ir.op(f"or {many} {parts[0]}, {high}")

@@ -27,7 +27,7 @@ class Matrix:
         return (1, self.leading) if self.transposed else (self.leading, 1)
 
 
-def as_matrix(layout: Any) -> Matrix | None:
+def as_matrix(layout: Array) -> Matrix | None:
     """The last two dimensions of an array for BLAS; ``None`` if they must be copied first."""
     rows, columns = layout.shape[-2:]
     size = layout.itemsize
@@ -65,7 +65,7 @@ class Product:
     k: Any
     m: Any
 
-    def __init__(self, a: Any, b: Any, batch: tuple[int, ...]) -> None:
+    def __init__(self, a: Array, b: Array, batch: tuple[int, ...]) -> None:
         self.m, self.k = a.shape[-2:]
         self.n: Any = b.shape[-1]
         self.batch = batch

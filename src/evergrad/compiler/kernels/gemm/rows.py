@@ -29,7 +29,7 @@ def _type(x: TensorType, weight: TensorType) -> TensorType:
     return found
 
 
-def _eval(x: Any, weight: Any) -> Any:
+def _eval(x: object, weight: Any) -> object:
     return LINEAR.eval(x, weight.astype(np.float32))
 
 

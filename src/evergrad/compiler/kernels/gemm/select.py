@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -12,17 +12,25 @@ import numpy as np
 from evergrad.compiler.codegen.ir_builder import is_native, vector_for
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.blocked import blocked_kernel, packing_kernel
-from evergrad.compiler.kernels.gemm.epilogue import DeferredProduct
+from evergrad.compiler.kernels.gemm.epilogue import (
+    Deferred,
+    RowProduct,
+    TileProduct,
+    heir_of,
+    is_needed,
+    placed_epilogue,
+)
 from evergrad.compiler.kernels.gemm.integers import lower_integer_product
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
 from evergrad.compiler.kernels.gemm.openblas import NAMES, blas_kernel
 from evergrad.compiler.kernels.gemm.problem import BATCH_DIMS, Product, as_matrix
 from evergrad.compiler.kernels.gemm.rows import WIDENED_LINEAR
 from evergrad.compiler.kernels.gemm.skinny import MOST_ROWS, skinny_kernel, widening_kernel
-from evergrad.compiler.kernels.gemm.small import small_kernel, stays_in_cache
+from evergrad.compiler.kernels.gemm.small import fits, small_kernel, stays_in_cache
 from evergrad.compiler.kernels.gemm.tiling import Tiling, row_tiling_of, tiling_of
 from evergrad.compiler.native.jit import has_fma
 from evergrad.compiler.native.target import machine
+from evergrad.compiler.schedule.buffers import full_view
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.compiler.schedule.nodes import Group
@@ -30,13 +38,16 @@ from evergrad.core.trace import Equation, Graph, Var
 from evergrad.ops.rows.matmul import LINEAR, MATMUL
 
 if TYPE_CHECKING:
+    from evergrad.core.dtypes import dtype
     from evergrad.core.tensor import Array
 
-__all__ = ["Product", "add_product", "defer_to_epilogue", "needs_copy", "product_of"]
+__all__ = ["Product", "add_fused_product", "add_product", "needs_copy", "product_of"]
 
 # Where kernels are faster than OpenBLAS (bench/gemm.py). With so few multiplications packing and
 # chunks do not pay, ...
 _TINY = 1 << 16
+# of a longer K OpenBLAS, which multiplies what does not stay in L1, adds one after the other;
+_LONG = 1 << 10
 # with so few columns most lanes of a register are idle, ...
 _NARROW = 8
 # and with few rows or columns OpenBLAS is faster as long as a product is small.
@@ -70,7 +81,7 @@ def product_of(eqn: Equation, a: Array, b: Array) -> Product | None:
     return found if found.a is not None and found.b is not None else None
 
 
-def flattened(a: Any) -> Any:
+def flattened(a: Array) -> Any:
     """All but the last dimension as one, if their strides allow it."""
     rows = prod(a.shape[:-1])
     lead = [(n, s) for n, s in zip(a.shape[:-1], a.strides[:-1], strict=True) if n != 1]
@@ -101,7 +112,9 @@ def _is_small(product: Product, found: Any) -> bool:
     assert product.b is not None
     if product.items == 1 and product.m <= MOST_ROWS and product.b.strides[0] == 1:
         return stays_in_cache(product, vector_for(found))
-    return product.work * product.items < _TINY
+    if product.work * product.items >= _TINY:
+        return False
+    return product.k < _LONG or fits(product, vector_for(found))
 
 
 def is_blocked(product: Product, found: object) -> bool:
@@ -111,14 +124,14 @@ def is_blocked(product: Product, found: object) -> bool:
     return min(product.m, product.n) >= _SLIM or product.work > _SMALL
 
 
-def skinny_of(product: Product, found: Any, leading: int) -> Kernel | None:
+def skinny_of(product: Product, found: dtype, leading: int) -> Kernel | None:
     """The kernel of a skinny product, if it is one."""
     if not _can_be_tiled(product, found):
         return None
     return skinny_kernel(product, vector_for(found), leading)
 
 
-def small_of(product: Product, found: Any, leading: int) -> Kernel | None:
+def small_of(product: Product, found: dtype, leading: int) -> Kernel | None:
     """The kernel of a small product, if it is one."""
     if not (_has_kernels(found) and _is_small(product, found)):
         return None
@@ -145,8 +158,8 @@ def precompiled(graph: Graph) -> Iterator[Kernel]:
 
 
 def add_product(
-    lowering: Lowering, label: str, product: Product, factors: list[Any], out: Var, leading: int,
-    tile: Tile | None = None,
+    lowering: Lowering, label: str, product: Product, factors: Sequence[object],
+    out: Var, leading: int, tile: Tile | None = None,
 ) -> None:  # fmt: skip
     """Add the instructions of a product of two values, with those that prepack factors; with a
     given tile it is blocked."""
@@ -166,8 +179,13 @@ def add_product(
 
 
 def _prepack(
-    lowering: Lowering, label: str, product: Product, tile: Tile, tiling: Tiling, factors: list[Any]
-) -> list[Any]:
+    lowering: Lowering,
+    label: str,
+    product: Product,
+    tile: Tile,
+    tiling: Tiling,
+    factors: Sequence[object],
+) -> list[object]:
     """Add the instructions that prepack factors; the factors to multiply."""
     given = list(factors)
     for side in tiling.prepacked:
@@ -182,24 +200,49 @@ def _prepack(
     return given
 
 
-def _only_reader(lowering: Lowering, var: Var) -> Group | None:
-    """The group that reads a value, if it is the only reader and the value needs no buffer."""
-    values = lowering.values
-    if var in lowering.buffer_views or values.escapes(var):
-        return None
-    readers = {id(unit): unit for unit in (lowering.node_of[id(e)] for e in values.users(var))}
-    found = next(iter(readers.values())) if len(readers) == 1 else None
-    return found if isinstance(found, Group) else None
-
-
-def defer_to_epilogue(
-    lowering: Lowering, label: str, product: Product, eqn: Equation, factors: list[Any], tile: Tile
-) -> bool:
-    """Defer a product to the loop that reads it, as its epilogue, if the whole product would not
-    stay in cache until then."""
+def add_fused_product(
+    lowering: Lowering, label: str, product: Product, eqn: Equation, factors: Sequence[object],
+    leading: int, tile: Tile | None = None,
+) -> None:  # fmt: skip
+    """Add the instructions of a product, or defer it to the group that reads it first: as its
+    epilogue, or as a loop over its rows."""
     out = eqn.outs[0]
-    group = _only_reader(lowering, out)
-    if group is None or id(group) in lowering.pending_products or product.items > 1:
+    group = _first_reader(lowering, out)
+    placed = None if group is None else placed_epilogue(lowering, group, out, product.n)
+    heir = (
+        None
+        if group is None or placed is None
+        else heir_of(lowering, group, out, placed, product.n)
+    )
+    if group is not None and heir is None:
+        blocked = tile or tile_for(vector_for(out.type.dtype))
+        if _defer_rows(lowering, label, product, eqn, factors, blocked, group):
+            return
+    add_product(lowering, label, product, factors, out, leading, tile)
+    if group is not None and placed is not None:
+        if heir is not None:
+            lowering.buffer_views[heir] = full_view(lowering.buffer_view(out).buffer, heir)
+        deferred = _deferred(lowering, eqn)
+        lowering.pending_products[id(group)] = TileProduct(deferred, placed, leading)
+
+
+def _first_reader(lowering: Lowering, var: Var) -> Group | None:
+    """The group that reads a value before all other nodes, unless it is another's epilogue."""
+    nodes = {id(e): lowering.node_of[id(e)] for e in lowering.values.users(var)}.values()
+    first = min(nodes, key=lowering.place_of, default=None)
+    if not isinstance(first, Group) or id(first) in lowering.pending_products:
+        return None
+    return first
+
+
+def _defer_rows(
+    lowering: Lowering, label: str, product: Product, eqn: Equation, factors: Sequence[object],
+    tile: Tile, group: Group,
+) -> bool:  # fmt: skip
+    """Defer a product to the loop over its rows, if the whole product would not stay in cache until
+    then."""
+    out = eqn.outs[0]
+    if product.items > 1 or is_needed(lowering, out, group):
         return False
     if out.type.nbytes < _WORTH_FUSING or not is_blocked(product, out.type.dtype):
         return False
@@ -207,13 +250,18 @@ def defer_to_epilogue(
     if tiling is None:
         return False
     given = _prepack(lowering, label, product, tile, tiling, factors)
-    lowering.add_kernel(
-        label, blocked_kernel(product, tile, tiling), given, [out], product.work // 8
-    )
+    kernel = blocked_kernel(product, tile, tiling)
+    lowering.add_kernel(label, kernel, given, [out], product.work // 8)
+    deferred = _deferred(lowering, eqn)
+    lowering.pending_products[id(group)] = RowProduct(deferred, tiling)
+    return True
+
+
+def _deferred(lowering: Lowering, eqn: Equation) -> Deferred:
+    """The last instruction, of a product, taken back."""
     alone = lowering.instructions.pop()
     behind = lowering.instructions[-1] if lowering.instructions else None
-    lowering.pending_products[id(group)] = DeferredProduct(eqn, alone, tiling, behind)
-    return True
+    return Deferred(eqn, alone, behind)
 
 
 @lowers(MATMUL, LINEAR)
@@ -224,12 +272,9 @@ def lower_product(lowering: Lowering, eqn: Equation) -> bool:
     if product is None:
         return eqn.op is MATMUL and lower_integer_product(lowering, eqn)
     label = f"{eqn.op.name} {product.m}x{product.n}x{product.k}"
-    tile = tile_for(vector_for(out.type.dtype))
-    if defer_to_epilogue(lowering, label, product, eqn, [a, b], tile):
-        return True
-    place = lowering.buffer_view(out)
-    leading = place.strides[-2] // place.dtype.itemsize if len(place.shape) > 1 else product.n
-    add_product(lowering, label, product, [a, b], out, max(leading, product.n))
+    place = lowering.strides(out)
+    leading = place[-2] // out.type.dtype.itemsize if len(place) > 1 else product.n
+    add_fused_product(lowering, label, product, eqn, [a, b], max(leading, product.n))
     return True
 
 

@@ -15,10 +15,12 @@ from functools import cache
 from typing import NamedTuple
 
 from evergrad.compiler.codegen.elementwise import KINDS
-from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, with_numbers
 from evergrad.compiler.kernels.gemm.microkernel import tile_for, transpose, use
 from evergrad.compiler.kernels.gemm.problem import Product
+from evergrad.compiler.kernels.gemm.tile_epilogue import EPILOGUE, NO_EPILOGUE, apply_epilogue
 from evergrad.compiler.kernels.gemm.tiling import UNPACKED_B_STRIDE
 from evergrad.compiler.native.target import machine
 from evergrad.core import dtypes
@@ -32,6 +34,10 @@ _TO_ONE = (16, 1)
 _TO_SEVERAL = (8, 2)
 # The columns of C in a chunk that adds rows: with the most rows they fill L1.
 _COLUMNS = machine().l1_bytes // (4 * MOST_ROWS)
+# The rows of Y in a run and in a part. One chain of additions over all of K would have many times
+# the error: the sums of runs are added to those of a part, and these to the result.
+_RUN, _PART = 128, 1 << 14
+_LEVELS = 3
 # The multiplications of a chunk of dot products that are worth claiming it; the most chunks, which
 # are enough for any thread pool, and the fewest.
 _PIECE = 1 << 18
@@ -56,6 +62,9 @@ class _Skinny(NamedTuple):
         return -(-self.n // self.per_chunk)
 
 
+_NUMBERS = (*_Skinny._fields, *EPILOGUE)
+
+
 def skinny_kernel(product: Product, vector: Vector, leading: int) -> Kernel | None:
     """The kernel of a skinny product; ``None`` if others are better. The pointers are A, B and
     C."""
@@ -70,12 +79,14 @@ def skinny_kernel(product: Product, vector: Vector, leading: int) -> Kernel | No
         and m <= (_MOST_ROWS_UNPACKED if b[0] <= UNPACKED_B_STRIDE else MOST_ROWS)
     ):
         skinny = _Skinny(m, n, k, *a, b[0], leading, 1, _added_columns(n, vector))
-        scratch = m * skinny.per_chunk * vector.size
-        return with_numbers(_sums_ir(vector), skinny, (), skinny.chunks, scratch)
+        scratch = _LEVELS * m * skinny.per_chunk * vector.size
+        return with_numbers(_sums_ir(vector), (*skinny, *NO_EPILOGUE), (), skinny.chunks, scratch)
     if n == 1 and m > 1 and leading == 1 and a[0] == 1 and a[1] >= m:
         skinny = _Skinny(1, m, k, *b[::-1], a[1], m, 1, _added_columns(m, vector))
-        scratch = skinny.per_chunk * vector.size
-        return with_numbers(_sums_ir(vector, transposed=True), skinny, (), skinny.chunks, scratch)
+        scratch = _LEVELS * skinny.per_chunk * vector.size
+        return with_numbers(
+            _sums_ir(vector, transposed=True), (*skinny, *NO_EPILOGUE), (), skinny.chunks, scratch
+        )
     if m <= MOST_ROWS and b[0] == 1:
         skinny = _Skinny(m, n, k, *a, b[1], leading, 1, _dot_columns(m, n, k, vector))
         return _dots_kernel(vector, skinny, transposed=False)
@@ -120,7 +131,7 @@ class _Access(NamedTuple):
     def load(self, address: str, vector: Vector | None = None) -> str:
         if not self.mask:
             return self.ir.load_vector(address, vector)
-        return self.ir.load_masked(address, self.mask, "zeroinitializer", vector)
+        return self.ir.load_masked(address, self.mask, vector=vector)
 
     def store(self, value: str, address: str) -> None:
         if not self.mask:
@@ -180,30 +191,73 @@ def _registers(ir: KernelBuilder, width: str) -> Iterator[tuple[str, _Access]]:
 
 @cache
 def _sums_ir(vector: Vector, transposed: bool = False) -> Kernel:
-    """A chunk is some columns of C. They are summed in scratch memory: rows of C often share sets
-    of a cache."""
-    ir = KernelBuilder(vector, ("y", "x", "c") if transposed else ("x", "y", "c"), _Skinny._fields)
+    """A chunk is some columns of C. They are summed in scratch memory (rows of C often share sets
+    of a cache), by runs of K."""
+    ir = KernelBuilder(vector, ("y", "x", "c") if transposed else ("x", "y", "c"), _NUMBERS)
     left, right = ir.items("%chunk", ir["per_chunk"], ir["n"])
     y, c, width = ir.at(ir["y"], left), ir.at(ir["c"], left), ir.sub(right, left)
-    with ir.loop(ir.mul(ir["m"], ir["per_chunk"]), vector.lanes) as place:
-        ir.store_vector("zeroinitializer", ir.at(ir.scratch, place))
+    size = ir.mul(ir["m"], ir["per_chunk"])
+    total, part, run = (ir.at(ir.scratch, ir.mul(size, n)) for n in range(3))
+    is_long = ir.op(f"icmp sgt i64 {ir['k']}, {_RUN}")
+    sums = ir.op(f"select i1 {is_long}, ptr {run}, ptr {total}")
     is_one = ir.op(f"icmp eq i64 {ir['m']}, 1")
-    for (added, rows), so in ((_TO_ONE, is_one), (_TO_SEVERAL, ir.op(f"xor i1 {is_one}, true"))):
-        with ir.when(so):
-            whole = ir.op(f"and i64 {ir['k']}, {-added}")
-            for count, first, last in ((added, "0", whole), (1, whole, ir["k"])):
-                with ir.loop(last, count, first) as step, ir.loop(ir["m"], rows) as row:
-                    _add_rows(ir, y, step, count, row, rows, width)
+    _clear(ir, total, size)
+    with ir.loop(ir["k"], _PART) as begin:
+        with ir.when(is_long):
+            _clear(ir, part, size)
+        stop = ir.least(ir.add(begin, _PART), ir["k"])
+        with ir.loop(stop, _RUN, begin) as first:
+            last = ir.least(ir.add(first, _RUN), stop)
+            with ir.when(is_long):
+                _clear(ir, run, size)
+            _add_run(ir, y, sums, first, last, is_one, width)
+            with ir.when(is_long):
+                _add_sums(ir, part, run, size)
+        with ir.when(is_long):
+            _add_sums(ir, total, part, size)
     with ir.loop(ir["m"]) as row:
         source = ir.at(ir.scratch, ir.mul(row, ir["per_chunk"]))
         target = ir.at(c, ir.mul(row, ir["c_row"]))
         for column, some in _registers(ir, width):
             some.store(ir.load_vector(ir.at(source, column)), ir.at(target, column))
+    _apply_epilogue(ir, left, right, transposed)
     return ir.kernel("gemm_sums")
 
 
+def _apply_epilogue(ir: KernelBuilder, first: str, last: str, transposed: bool) -> None:
+    """Apply the epilogue to the columns of a chunk, which are rows of C if it is transposed."""
+    width = ir.sub(last, first)
+    if transposed:
+        apply_epilogue(ir, first, width, "0", ir["m"])
+    else:
+        apply_epilogue(ir, "0", ir["m"], first, width)
+
+
+def _clear(ir: KernelBuilder, sums: str, size: str) -> None:
+    with ir.loop(size, ir.vector.lanes) as place:
+        ir.store_vector("zeroinitializer", ir.at(sums, place))
+
+
+def _add_sums(ir: KernelBuilder, to: str, added: str, size: str) -> None:
+    with ir.loop(size, ir.vector.lanes) as place:
+        both = [ir.load_vector(ir.at(sums, place)) for sums in (to, added)]
+        ir.store_vector(ir.plus(*both), ir.at(to, place))
+
+
+def _add_run(
+    ir: KernelBuilder, y: str, sums: str, first: str, last: str, is_one: str, width: str
+) -> None:
+    """Add a run of rows of Y to all sums."""
+    for (added, rows), so in ((_TO_ONE, is_one), (_TO_SEVERAL, ir.op(f"xor i1 {is_one}, true"))):
+        with ir.when(so):
+            whole = ir.add(first, ir.op(f"and i64 {ir.sub(last, first)}, {-added}"))
+            for count, begin, end in ((added, first, whole), (1, whole, last)):
+                with ir.loop(end, count, begin) as step, ir.loop(ir["m"], rows) as row:
+                    _add_rows(ir, y, sums, step, count, row, rows, width)
+
+
 def _add_rows(
-    ir: KernelBuilder, y: str, step: str, count: int, row: str, rows: int, width: str
+    ir: KernelBuilder, y: str, sums_at: str, step: str, count: int, row: str, rows: int, width: str
 ) -> None:
     """Add some rows of Y to some rows of sums. After the last row of sums it is the last again,
     which is written twice."""
@@ -212,7 +266,7 @@ def _add_rows(
     factors = [
         ir.splat(ir.load(_element_of_x(ir, r, s)), ir.vector.element) for r in places for s in steps
     ]
-    targets = [ir.at(ir.scratch, ir.mul(r, ir["per_chunk"])) for r in places]
+    targets = [ir.at(sums_at, ir.mul(r, ir["per_chunk"])) for r in places]
     sources = [ir.at(y, ir.mul(s, ir["y_stride"])) for s in steps]
     for column, some in _registers(ir, width):
         sums = [ir.load_vector(ir.at(target, column)) for target in targets]
@@ -238,14 +292,15 @@ def _dots_kernel(
 ) -> Kernel:
     is_copied = skinny.x_column != 1
     scratch = skinny.m * skinny.k * vector.size if is_copied else 0
-    return with_numbers(_dots_ir(vector, transposed, narrow), skinny, (), skinny.chunks, scratch)
+    numbers = (*skinny, *NO_EPILOGUE)
+    return with_numbers(_dots_ir(vector, transposed, narrow), numbers, (), skinny.chunks, scratch)
 
 
 @cache
 def _dots_ir(vector: Vector, transposed: bool, narrow: dtype | None) -> Kernel:
     """A chunk is some columns of C. As many dot products as a register has lanes are computed at
     once: of one row of X, or of several if there are."""
-    ir = KernelBuilder(vector, ("y", "x", "c") if transposed else ("x", "y", "c"), _Skinny._fields)
+    ir = KernelBuilder(vector, ("y", "x", "c") if transposed else ("x", "y", "c"), _NUMBERS)
     x, x_row = _rows_of_x(ir)
     y = _Operand(ir, ir["y"], narrow)
     first, last = ir.items("%chunk", ir["per_chunk"], ir["n"])
@@ -259,6 +314,7 @@ def _dots_ir(vector: Vector, transposed: bool, narrow: dtype | None) -> Kernel:
             ir.loop(ir["m"], rows) as row,
         ):
             _dots(ir, x, x_row, y, row, rows, column, last)
+    _apply_epilogue(ir, first, last, transposed)
     return ir.kernel("gemm_dots")
 
 

@@ -11,16 +11,13 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import (
-    KernelBuilder,
-    Vector,
-    items_per_chunk,
-    with_numbers,
-)
+from evergrad.compiler.codegen.ir_builder import Vector
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, items_per_chunk, with_numbers
 from evergrad.compiler.kernels.gemm.blocked import operands, ordered
 from evergrad.compiler.kernels.gemm.microkernel import tile_for, transpose, use
 from evergrad.compiler.kernels.gemm.problem import Batch, Product
+from evergrad.compiler.kernels.gemm.tile_epilogue import EPILOGUE, NO_EPILOGUE, apply_epilogue
 from evergrad.compiler.native.target import machine
 
 # The rows of C and the registers of each that are summed at once, from the first row on and in the
@@ -65,13 +62,24 @@ class _Small(NamedTuple):
         return steps + registers * (self.k * copied + self.m * stored)
 
 
-_NUMBERS = (*_Small._fields, *Batch._fields)
+# The products of an element of C that are one chain of additions.
+_RUN = 128
+_NUMBERS = (*_Small._fields, *Batch._fields, *EPILOGUE)
 
 
 def small_kernel(product: Product, vector: Vector, leading: int) -> Kernel | None:
     """The kernel of a product; ``None`` if it is not small. The pointers are A, B and C."""
-    found = min(candidates(product, vector, leading), key=lambda small: small.cost(vector.lanes))
+    found = _cheaper(product, vector, leading)
     return None if found.scratch(vector) > _L1 else kernel_of(found, product, vector)
+
+
+def fits(product: Product, vector: Vector) -> bool:
+    """Whether there is a kernel of the product: what it packs has to stay in L1."""
+    return _cheaper(product, vector, product.n).scratch(vector) <= _L1
+
+
+def _cheaper(product: Product, vector: Vector, leading: int) -> _Small:
+    return min(candidates(product, vector, leading), key=lambda small: small.cost(vector.lanes))
 
 
 def stays_in_cache(product: Product, vector: Vector) -> bool:
@@ -95,7 +103,7 @@ def candidates(product: Product, vector: Vector, leading: int) -> tuple[_Small, 
 
 def kernel_of(found: _Small, product: Product, vector: Vector) -> Kernel:
     """The kernel of one of the candidates."""
-    numbers = (*found, *product.batch_numbers(vector.size))
+    numbers = (*found, *product.batch_numbers(vector.size), *NO_EPILOGUE)
     chunks = -(-found.items // found.per_chunk)
     made = _ir(vector, product.items > 1)
     return with_numbers(made, numbers, (), chunks, found.scratch(vector))
@@ -107,11 +115,21 @@ def _ir(vector: Vector, batched: bool) -> Kernel:
     ir = KernelBuilder(vector, ("a", "b", "c"), _NUMBERS)
     if not batched:
         _multiply(ir, *ordered(ir, ir["a"], ir["b"]), ir["c"])
+        _apply_epilogue(ir, "0")
         return ir.kernel("gemm_small")
     first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
     with ir.loop(last, first=first) as item:
         _multiply(ir, *operands(ir, item))
+        _apply_epilogue(ir, item)
     return ir.kernel("gemm_small_batch")
+
+
+def _apply_epilogue(ir: KernelBuilder, item: str) -> None:
+    """Apply the epilogue to a whole product, the rows of C being counted over the batch."""
+    transposed = ir.op(f"icmp ne i64 {ir['transposed']}, 0")
+    rows = ir.op(f"select i1 {transposed}, i64 {ir['n']}, i64 {ir['m']}")
+    columns = ir.op(f"select i1 {transposed}, i64 {ir['m']}, i64 {ir['n']}")
+    apply_epilogue(ir, ir.mul(item, rows), rows, "0", columns)
 
 
 def _multiply(ir: KernelBuilder, x: str, y: str, c: str) -> None:
@@ -149,7 +167,7 @@ def _copy(ir: KernelBuilder, y: str) -> None:
         mask = _inside(ir, column)
         with ir.loop(ir["k"]) as step:
             place = ir.at(y, ir.mul(step, ir["y_row"]), column)
-            values = ir.load_masked(place, mask, "zeroinitializer")
+            values = ir.load_masked(place, mask)
             ir.store_vector(values, _copied(ir, step, column))
     with ir.when(strided):  # then its other dimension is contiguous
         use(
@@ -175,19 +193,25 @@ def _by_stride(ir: KernelBuilder, step: str) -> tuple[str, str]:
 
 
 def _sums(ir: KernelBuilder, rows: list[str], column: str, registers: int) -> list[list[str]]:
-    """Some registers of each row of C."""
-    many = ir.vector.type
-    start = [(many, "zeroinitializer")] * (len(rows) * registers)
-    with ir.carrying_loop(ir["k"], start) as (step, carried):
-        place = _copied(ir, step, column)
-        values = [ir.load_vector(ir.at(place, r * ir.vector.lanes)) for r in range(registers)]
-        along = ir.mul(step, ir["x_column"])
-        factors = [ir.splat(ir.load(ir.at(r, along)), ir.vector.element) for r in rows]
-        pairs = [(factor, value) for factor in factors for value in values]
-        carried.after = [
-            ir.multiply_add(*pair, total) for pair, total in zip(pairs, carried.values, strict=True)
+    """Some registers of each row of C, by runs of K: one chain of additions over a long K would
+    have many times the error."""
+    start = [(ir.vector.type, "zeroinitializer")] * (len(rows) * registers)
+    with ir.carrying_loop(ir["k"], start, _RUN) as (begin, totals):
+        end = ir.least(ir.add(begin, _RUN), ir["k"])
+        with ir.carrying_loop(end, start, 1, begin) as (step, carried):
+            place = _copied(ir, step, column)
+            values = [ir.load_vector(ir.at(place, r * ir.vector.lanes)) for r in range(registers)]
+            along = ir.mul(step, ir["x_column"])
+            factors = [ir.splat(ir.load(ir.at(r, along)), ir.vector.element) for r in rows]
+            pairs = [(factor, value) for factor in factors for value in values]
+            carried.after = [
+                ir.multiply_add(*pair, total)
+                for pair, total in zip(pairs, carried.values, strict=True)
+            ]
+        totals.after = [
+            ir.plus(total, run) for total, run in zip(totals.values, carried.after, strict=True)
         ]
-    sums = carried.after
+    sums = totals.after
     return [sums[r : r + registers] for r in range(0, len(sums), registers)]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 from itertools import product as all_pairs
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from evergrad.compiler.kernels.gemm.tiling_costs import (
 )
 from evergrad.compiler.native.target import machine
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Array
+
 _NONE = -1
 
 # The depth of K blocks if a chunk packs nothing, and for unpacked A with contiguous columns.
@@ -47,6 +50,8 @@ UNPACKED_B_STRIDE = 256
 _UNPACKED_B_STRIDE_TILES = 384
 # With so few rows, packing B takes longer than multiplying by it.
 _SKINNY = 16
+# Rows of a batch of which several programs may exist that have to agree to the bit.
+_FEW_ROWS = 128
 # Rows of A further apart than this (in elements) share sets of a cache.
 _PACKED_A_STRIDE = 2048
 # C is computed transposed only if it, or its transpose, has no more rows than this: of larger ones
@@ -224,7 +229,7 @@ def _best(sides: tuple[_Operands, ...], may_prepack: bool) -> tuple[float, Tilin
     return min(found, key=lambda pair: pair[0])
 
 
-def _all_parts(operands: _Operands, may_prepack: bool) -> Any:
+def _all_parts(operands: _Operands, may_prepack: bool) -> Array:
     """The candidates: parts of rows, parts of panels, and the prepacked operand."""
     tiles = min(ceil_div(operands.m, operands.tile.rows), max(_ROW_PARTS))
     panels = min(operands.panels, max(_PARTS))
@@ -236,7 +241,7 @@ def _all_parts(operands: _Operands, may_prepack: bool) -> Any:
 @cache
 def _parts_up_to(
     tiles: int, panels: int, is_batched: bool, prepacks_a: bool, prepacks_b: bool
-) -> Any:
+) -> Array:
     found = []
     for rows, columns in (*all_pairs(_PARTS, _PARTS), *((rows, 1) for rows in _ROW_PARTS)):
         if rows > tiles or columns > panels:
@@ -249,7 +254,7 @@ def _parts_up_to(
     return np.array(found, np.int64)
 
 
-def _cheapest(operands: _Operands, parts: Any) -> tuple[float, Tiling]:
+def _cheapest(operands: _Operands, parts: Array) -> tuple[float, Tiling]:
     """The candidate with the least estimated time, and that time."""
     fields: list[Any] = _tilings(operands, *parts.T)
     costs = costs_of(Tiling(*fields), operands.tile)
@@ -258,7 +263,9 @@ def _cheapest(operands: _Operands, parts: Any) -> tuple[float, Tiling]:
     return mean_time(costs[least]), Tiling(*map(int, chosen))
 
 
-def _tilings(operands: _Operands, row_parts: Any, panel_parts: Any, prepacked: object) -> list[Any]:
+def _tilings(
+    operands: _Operands, row_parts: Array, panel_parts: Array, prepacked: object
+) -> list[int]:
     """The fields of tilings into so many parts, as arrays where they differ."""
     m, n, k, panels, tile = operands.m, operands.n, operands.k, operands.panels, operands.tile
     part_rows = np.minimum(m, rounded_up(ceil_div(m, row_parts), tile.rows))
@@ -293,7 +300,7 @@ def _last_panel(n: int, tile: Tile) -> int:
     return int((panels - 1) * tile.panel - lent)
 
 
-def _packing_of_a(operands: _Operands, part_panels: Any) -> Any:
+def _packing_of_a(operands: _Operands, part_panels: Any) -> Array | int:
     if operands.a_column == 1:
         is_far = operands.a_row >= _PACKED_A_STRIDE
         return np.where(is_far & (part_panels >= 4), PACKED_ROWS, UNPACKED)
@@ -301,7 +308,7 @@ def _packing_of_a(operands: _Operands, part_panels: Any) -> Any:
     return UNPACKED if is_near and operands.m % operands.tile.rows == 0 else PACKED_TILES
 
 
-def _packing_of_b(operands: _Operands, is_tiled: Any) -> Any:
+def _packing_of_b(operands: _Operands, is_tiled: Array) -> int | Array:
     if operands.b_column != 1:
         return PACKED_TRANSPOSED
     near = np.where(is_tiled, _UNPACKED_B_STRIDE_TILES, UNPACKED_B_STRIDE)
@@ -309,15 +316,25 @@ def _packing_of_b(operands: _Operands, is_tiled: Any) -> Any:
     return np.where(is_unpacked, UNPACKED, PACKED_ROWS)
 
 
-def _block_depth(operands: _Operands, a_packing: object, b_packing: object) -> Any:
-    """The largest depth of a K block."""
+def _block_depth(operands: _Operands, a_packing: object, b_packing: object) -> int | Array:
+    """The largest depth of a K block. Of few rows times a weight it is the same for all packings,
+    so that a row is accumulated in the same order whatever the number of rows."""
+    if _is_few_rows_by_weight(operands):
+        return PACKED_DEPTH
     is_packed = packs(a_packing) | packs(b_packing)
     depth = np.where(is_packed, PACKED_DEPTH, _UNPACKED_DEPTH)
     is_near = (a_packing == UNPACKED) & (operands.a_column != 1)
     return np.where(is_near, _NEAR_DEPTH, depth)
 
 
-def _prefetch_lines(operands: _Operands, packing: object) -> tuple[Any, Any]:
+def _is_few_rows_by_weight(operands: _Operands) -> bool:
+    """Whether both operands are contiguous along K, and C has few rows."""
+    rows = operands.n if operands.transposed else operands.m
+    is_linear = operands.a_column == 1 and operands.b_row == 1
+    return operands.items == 1 and is_linear and rows <= _FEW_ROWS
+
+
+def _prefetch_lines(operands: _Operands, packing: object) -> tuple[Array, Array]:
     """The stride and the lines of a row with which tiles prefetch the next panel of B: line by line
     if it is prepacked. If its rows are contiguous, row by row, unless these share sets of a cache,
     where they would be evicted before they are packed. Otherwise nothing is prefetched."""

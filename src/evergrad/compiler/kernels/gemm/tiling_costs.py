@@ -21,6 +21,7 @@ from evergrad.compiler.native.target import machine
 
 if TYPE_CHECKING:
     from evergrad.compiler.kernels.gemm.tiling import Tiling
+    from evergrad.core.types import Array
 
 # Nanoseconds for a vector of products and for four bytes of an operand. Fitted to measured times of
 # many tilings, to about 10 %; tools/fit_kernel_costs.py fits them again.
@@ -48,15 +49,16 @@ _A_IN_L2, _DEEP_A_IN_L2 = 3 * _L2 // 8, _L2 // 2
 _THREADS = {1: 3, 2: 3, 8: 1}
 
 
-def ceil_div(a: Any, b: Any) -> Any:
+def ceil_div(a: Any, b: Array | int) -> Any:
     return -(-a // b)
 
 
-def rounded_up(a: object, step: int) -> Any:
-    return ceil_div(a, step) * step
+def rounded_up(a: object, step: int) -> Array | int:
+    result: Array | int = ceil_div(a, step) * step
+    return result
 
 
-def costs_of(tilings: Tiling, tile: Tile) -> Any:
+def costs_of(tilings: Tiling, tile: Tile) -> Array:
     """The products of the times with several numbers of threads, of which the roots are the
     geometric means."""
     costs = _CostModel(tilings, tile)
@@ -67,7 +69,8 @@ def costs_of(tilings: Tiling, tile: Tile) -> Any:
         time = ceil_div(tilings.chunks, threads) * chunk + before / threads
         for _ in range(count):
             total = total * time
-    return total
+    result: Array = total
+    return result
 
 
 def mean_time(cost: float) -> float:
@@ -86,7 +89,7 @@ class _CostModel:
         self.columns = np.minimum(self.panels * tile.panel, rounded_up(tilings.n, tile.lanes))
 
     @property
-    def filled(self) -> Any:
+    def filled(self) -> float:
         """The mean size of a chunk relative to a whole one: those at the edges are smaller."""
         tilings = self.tilings
         rows = tilings.row_parts * tilings.part_rows
@@ -96,14 +99,16 @@ class _CostModel:
         """The size of a matrix in words of four bytes."""
         return rows * columns * self.tile.vector.size / 4
 
-    def is_far(self, rows: object, columns: object, room: object = _L2) -> Any:
+    def is_far(self, rows: object, columns: object, room: object = _L2) -> Array | bool:
         """Whether a matrix does not stay in L2, or in a part of it."""
-        return 4 * self.words(rows, columns) > room
+        result: Array | bool = 4 * self.words(rows, columns) > room
+        return result
 
-    def packing(self, packing: float, rows: object, of_rows: int) -> Any:
+    def packing(self, packing: float, rows: object, of_rows: int) -> Array | float:
         """The time to pack so many rows (or columns) of an operand that has more of them."""
         fetch = _FETCH if self.is_far(of_rows, self.tilings.k) else 0
-        return self.words(rows, self.tilings.k) * (packing + fetch)
+        result: Array | float = self.words(rows, self.tilings.k) * (packing + fetch)
+        return result
 
     @property
     def pack_b(self) -> float:
@@ -117,7 +122,7 @@ class _CostModel:
             return 0.0
         return np.where(tilings.prefetch_stride != 0, 0.0, _UNPREFETCHED)
 
-    def prepacking(self) -> Any:
+    def prepacking(self) -> Array:
         """The time to prepack operands."""
         tilings = self.tilings
         left = self.packing(_PACK_TILES + _STORE, tilings.m, tilings.m) + _CLAIM
@@ -125,7 +130,7 @@ class _CostModel:
         is_left, is_right = tilings.a_packing == PREPACKED, tilings.b_packing == PREPACKED
         return np.where(is_left, left, 0.0) + np.where(is_right, right, 0.0)
 
-    def streaming(self) -> Any:
+    def streaming(self) -> Array:
         """The time in which A of a chunk comes from beyond L2."""
         tilings = self.tilings
         is_packed = (tilings.a_packing == PACKED_ROWS) | (tilings.a_packing == PACKED_TILES)
@@ -133,10 +138,13 @@ class _CostModel:
         held = np.where(tilings.depth > PACKED_DEPTH, _DEEP_A_IN_L2, _A_IN_L2)
         is_reread = self.is_far(self.rows, tilings.depth, held)
         reread = np.where(is_reread, _REREAD_A * (self.panels - 1), 0.0)
-        return self.words(self.rows, tilings.k) * (np.where(is_packed, 0.0, stream) + reread)
+        result: Array = self.words(self.rows, tilings.k) * (
+            np.where(is_packed, 0.0, stream) + reread
+        )
+        return result
 
     @property
-    def c_time(self) -> Any:
+    def c_time(self) -> float | Array:
         """The time to write four bytes of C."""
         tilings = self.tilings
         time = _WRITE_C_FAR if self.is_far(tilings.m, tilings.n) else _WRITE_C
@@ -146,7 +154,7 @@ class _CostModel:
         waits = (self.rows > _MANY_ROWS) & (tilings.depth <= _SHALLOW)
         return np.where(waits, time + _SCATTERED, time)
 
-    def chunk(self) -> Any:
+    def chunk(self) -> Array:
         """The time of one chunk of one product."""
         tilings, words = self.tilings, self.words
         # Tiles of one register are bound by the latency of loads.
@@ -156,9 +164,10 @@ class _CostModel:
         time = time + words(self.rows, self.columns) * self.c_time * tilings.blocks
         if tilings.transposed:
             time = time + words(self.rows, self.columns) * (_STORE + _TRANSPOSE)
-        return time
+        result: Array = time
+        return result
 
-    def packing_of_a(self) -> Any:
+    def packing_of_a(self) -> Array:
         """The time in which a chunk packs A."""
         tilings = self.tilings
         padded = rounded_up(self.rows, self.tile.packed_rows)
@@ -167,7 +176,7 @@ class _CostModel:
         packed = np.where(tilings.a_packing == PACKED_ROWS, in_rows, 0.0)
         return np.where(tilings.a_packing == PACKED_TILES, in_tiles, packed)
 
-    def reading_of_b(self) -> Any:
+    def reading_of_b(self) -> Array:
         """The time in which a chunk packs or reads B. What is prepacked is prefetched, and a
         shallow block stays in L2."""
         tilings = self.tilings

@@ -9,8 +9,9 @@ from __future__ import annotations
 from functools import cache
 from math import prod
 
-from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, vector_for, with_numbers
+from evergrad.compiler.codegen.ir_builder import Vector, vector_for
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, with_numbers
 from evergrad.compiler.kernels.contiguous import contiguous
 from evergrad.compiler.kernels.pooling.reduce import (
     Numbers,
@@ -90,7 +91,7 @@ def _partition_kernel_ir(vector: Vector, rows: int, of_relu: bool) -> Kernel:
         ]
         best, number = _argmax(ir, values)
         source = ir.at(ir["g"], ir.mul(row, ir["y_columns"]), column)
-        gradient = ir.load_masked(source, mask, "zeroinitializer")
+        gradient = ir.load_masked(source, mask)
         parts = _at_argmax(ir, _after_relu(ir, gradient, best, of_relu), number, len(values))
         for r, begin in enumerate(begins):
             pair = ir.interleaved(*parts[2 * r : 2 * r + 2])
@@ -142,7 +143,7 @@ def _kernel_ir(vector: Vector, stride: int, of_relu: bool) -> Kernel:
             left = ir.sub(ir["y_columns"], column)
             mask = ir.range_mask(ir.lane_indices("0"), "0", left)
             source = ir.at(g, ir.mul(row, ir["y_columns"]), column)
-            gradient = ir.load_masked(source, mask, "zeroinitializer")
+            gradient = ir.load_masked(source, mask)
             through = _after_relu(ir, gradient, best, of_relu)
             _scatter_add(ir, out, through, positions, ir.least(left, str(vector.lanes)))
     return ir.kernel("max_pool_grad")

@@ -12,15 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evergrad.compiler.codegen.ir_builder import (
-    KernelBuilder,
-    Vector,
-    is_native,
-    items_per_chunk,
-    vector_for,
-    with_numbers,
-)
+from evergrad.compiler.codegen.ir_builder import Vector, is_native, vector_for
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, items_per_chunk, with_numbers
 from evergrad.compiler.kernels.contiguous import contiguous
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
@@ -258,7 +252,7 @@ def load_window_row(
             found += ir.deinterleaved(*halves)
         return found[:count]
     if stride == 1:
-        return [ir.load_masked(ir.at(line, left, c), mask, "zeroinitializer") for c in range(count)]
+        return [ir.load_masked(ir.at(line, left, c), mask) for c in range(count)]
     indices = ir.lane_indices("0", ir["stride_columns"])
     return [ir.gather(ir.at(line, left, c), indices, mask, "zeroinitializer") for c in range(count)]
 

@@ -18,7 +18,7 @@ def _type(g: TensorType, x: TensorType, *, windows: Windows, of_relu: bool) -> T
     return x
 
 
-def _eval(g: Any, x: Any, *, windows: Windows, of_relu: bool) -> Any:
+def _eval(g: Any, x: Any, *, windows: Windows, of_relu: bool) -> object:
     rank = len(windows.size)
     argmax = MAX_POOL_PLACES.eval(x, windows=windows)
     lead = x.shape[: x.ndim - rank]

@@ -1,26 +1,16 @@
-"""Transposes of pooling reductions: ``window_spread``, and ``scatter_sum`` and ``gather`` along the
-last dimension.
+"""The transpose of a pooling reduction: ``window_spread``.
 
-Every plane or row of a matrix belongs to one chunk, which accumulates in a fixed order.
+Every plane belongs to one chunk, which accumulates in a fixed order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import (
-    KernelBuilder,
-    Vector,
-    is_native,
-    items_per_chunk,
-    vector_for,
-    with_numbers,
-)
+from evergrad.compiler.codegen.ir_builder import Vector, vector_for
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder, with_numbers
 from evergrad.compiler.kernels.contiguous import contiguous
-from evergrad.compiler.kernels.indexed import ADD, add_read, add_write, by_elements
 from evergrad.compiler.kernels.pooling.reduce import (
     as_2d,
     is_supported,
@@ -28,10 +18,7 @@ from evergrad.compiler.kernels.pooling.reduce import (
 )
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
-from evergrad.core import dtypes
-from evergrad.core.shapes import TensorType
 from evergrad.core.trace import Equation
-from evergrad.ops.rows.indexing.scatter import GATHER, SCATTER_SUM
 from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.ops.rows.pool.windows import WINDOW_SPREAD
 
@@ -110,104 +97,3 @@ def zero_fill(ir: KernelBuilder, start: str, count: str) -> None:
     """Store zeros."""
     with ir.loop(count) as n:
         ir.store("0.0", ir.at(start, n))
-
-
-# -- gather and scatter along the last dimension ------------------------------------------------
-
-
-class _RowNumbers(NamedTuple):
-    items: int
-    per_chunk: int
-    extent: int  # of the indexed dimension
-    indices: int  # of a row of the index
-
-
-def _row_numbers(eqn: Equation, whole: TensorType) -> _RowNumbers | None:
-    """The integer arguments of a gather or scatter between ``whole`` and its index, if both have
-    the same leading dimensions."""
-    index = eqn.args[1].type
-    rank = len(whole.shape)
-    if (
-        not is_native(whole.dtype)
-        or index.dtype is not dtypes.int64
-        or not rank
-        or eqn.attrs["dim"] % rank != rank - 1
-        or index.shape[:-1] != whole.shape[:-1]
-        or not whole.numel
-        or not index.numel
-    ):
-        return None
-    items = whole.numel // whole.shape[-1]
-    extent, indices = whole.shape[-1], index.shape[-1]
-    return _RowNumbers(items, items_per_chunk(items, indices * _COST + extent), extent, indices)
-
-
-def _lower_rows(
-    lowering: Lowering, eqn: Equation, whole: TensorType, kernel_ir: Callable[[Vector], Kernel]
-) -> bool:
-    numbers = _row_numbers(eqn, whole)
-    if numbers is None:
-        return False
-    made = kernel_ir(vector_for(whole.dtype))
-    kernel = with_numbers(made, numbers, [], -(-numbers.items // numbers.per_chunk))
-    operands = [contiguous(lowering, a) for a in eqn.args]
-    work = numbers.items * numbers.indices * _COST
-    lowering.add_kernel(eqn.op.name, kernel, operands, [eqn.outs[0], None], work)
-    return True
-
-
-@lowers(SCATTER_SUM)
-def lower_scatter_sum(lowering: Lowering, eqn: Equation) -> bool:
-    if _lower_rows(lowering, eqn, eqn.outs[0].type, _scatter_kernel_ir):
-        return True
-    source, index = eqn.args
-    extents = by_elements(eqn.attrs["shape"], index.type.shape, eqn.attrs["dim"])
-    return add_write(lowering, eqn, None, index, source, ADD, extents, wrap=False)
-
-
-@lowers(GATHER)
-def lower_gather(lowering: Lowering, eqn: Equation) -> bool:
-    if _lower_rows(lowering, eqn, eqn.args[0].type, _gather_kernel_ir):
-        return True
-    x, index = eqn.args
-    extents = by_elements(x.type.shape, index.type.shape, eqn.attrs["dim"])
-    return add_read(lowering, eqn, index, extents, wrap=False)
-
-
-@cache
-def _scatter_kernel_ir(vector: Vector) -> Kernel:
-    ir = KernelBuilder(vector, ("source", "index", "out", "status"), _RowNumbers._fields)
-    first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
-    with ir.loop(last, first=first) as item:
-        target = ir.at(ir["out"], ir.mul(item, ir["extent"]))
-        zero_fill(ir, target, ir["extent"])
-        with ir.loop(ir["indices"]) as n:
-            element = ir.add(ir.mul(item, ir["indices"]), n)
-            index, inside = _checked_index(ir, element)
-            with ir.when(inside):
-                accumulate(ir, ir.at(target, index), ir.load(ir.at(ir["source"], element)))
-    return ir.kernel("scatter_sum")
-
-
-@cache
-def _gather_kernel_ir(vector: Vector) -> Kernel:
-    ir = KernelBuilder(vector, ("x", "index", "out", "status"), _RowNumbers._fields)
-    first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
-    with ir.loop(last, first=first) as item:
-        source = ir.at(ir["x"], ir.mul(item, ir["extent"]))
-        with ir.loop(ir["indices"]) as n:
-            element = ir.add(ir.mul(item, ir["indices"]), n)
-            index, inside = _checked_index(ir, element)
-            with ir.when(inside):
-                ir.store(ir.load(ir.at(source, index)), ir.at(ir["out"], element))
-    return ir.kernel("gather")
-
-
-def _checked_index(ir: KernelBuilder, element: str) -> tuple[str, str]:
-    """An element of the index, and whether it is in range; sets the status if not."""
-    index = ir.number(ir["index"], element)
-    inside = ir.op(f"icmp ult i64 {index}, {ir['extent']}")
-    outside = ir.op(f"xor i1 {inside}, true")
-    with ir.when(outside):
-        ir.do(f"store i64 1, ptr {ir['status']}")
-    return index, inside

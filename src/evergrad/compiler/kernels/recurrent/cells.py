@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from evergrad.compiler.codegen.elementwise import Code, constant
-from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector
+from evergrad.compiler.codegen.code import Code
+from evergrad.compiler.codegen.elementwise import constant
+from evergrad.compiler.codegen.ir_builder import Vector
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder
 from evergrad.compiler.kernels.gemm.microkernel import Function
 from evergrad.compiler.kernels.recurrent.tanh import tanh
 from evergrad.compiler.native.jit import vector_bits

@@ -10,9 +10,16 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import KernelBuilder
 from evergrad.compiler.codegen.kernel import Kernel
-from evergrad.compiler.kernels.gemm.microkernel import Tile, copy_rows, microkernel, transpose, use
+from evergrad.compiler.codegen.kernel_builder import KernelBuilder
+from evergrad.compiler.kernels.gemm.microkernel import (
+    UNFINISHED,
+    Tile,
+    copy_rows,
+    microkernel,
+    transpose,
+    use,
+)
 from evergrad.compiler.kernels.recurrent.cells import arrays_of, cell_function
 from evergrad.compiler.native.target import machine
 
@@ -178,8 +185,9 @@ class _LayerBuilder(KernelBuilder):
                         f"i64 {depth}",
                         f"i64 {depth}", f"ptr {panel}", f"i64 {tile.panel}",
                         f"ptr {self.at(c, column)}", f"i64 {columns}", f"i64 {depth}",
-                        f"i64 {rows}", f"i64 {width}", f"i1 {more}", f"ptr {self.at(c, column)}",
-                        f"i64 {columns}", f"ptr {following}", f"i64 {tile.lanes}", "i64 1",
+                        f"i64 {rows}", f"i64 {width}", f"i1 {more}", *UNFINISHED,
+                        f"ptr {following}",
+                        f"i64 {tile.lanes}", "i64 1",
                     )  # fmt: skip
 
 

@@ -7,9 +7,10 @@ is one product over all time steps.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from evergrad.compiler.codegen.ir_builder import ENOUGH_CHUNKS, is_native, vector_for, with_numbers
+from evergrad.compiler.codegen.ir_builder import is_native, vector_for
+from evergrad.compiler.codegen.kernel_builder import ENOUGH_CHUNKS, with_numbers
 from evergrad.compiler.codegen.reductions import combine_partials
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
 from evergrad.compiler.kernels.gemm.select import Product, add_product
@@ -24,6 +25,9 @@ from evergrad.core.shapes import Shape, tensor_type
 from evergrad.core.trace import Equation, Var
 from evergrad.ops.rows.recurrent.layer import BACKWARD_ROWS, ROWS
 from evergrad.ops.rows.recurrent.steps import Course
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Array
 
 # The names of arguments (those that kernels read) and of results.
 _LSTM = ("x h0 c0 w_ih w_hh b_ih b_hh", "y h c gates cells states")
@@ -66,7 +70,7 @@ class _Call:
         self.course: Course = eqn.attrs["course"]
         arguments, results = (names.split() for names in _NAMES[self.op])
         self.arguments = dict(zip(arguments, eqn.args, strict=True))
-        self.named: dict[str, Any] = dict(zip(results, eqn.outs, strict=True))
+        self.named: dict[str, object] = dict(zip(results, eqn.outs, strict=True))
         weight = self.arguments["w_hh"]
         self.trace = weight.trace
         self.dtype = weight.type.dtype
@@ -95,7 +99,7 @@ class _Call:
         self.lowering.buffer_views[made] = full_view(buffer, made)
         return made
 
-    def product(self, a: Any, b: Any, factors: list[Var], out: Var) -> None:
+    def product(self, a: Array, b: Array, factors: list[Var], out: Var) -> None:
         """Multiply two values, seen as given, into the first columns of another."""
         product = Product(a, b, ())
         label = f"matmul {product.m}x{product.n}x{product.k}"

@@ -8,7 +8,8 @@ to the C library.
 
 from __future__ import annotations
 
-from evergrad.compiler.codegen.elementwise import Code, constant
+from evergrad.compiler.codegen.code import Code
+from evergrad.compiler.codegen.elementwise import constant
 from evergrad.core import dtypes
 
 # tanh(x) = x P(x**2) / Q(x**2) up to 9.1, where it is 1: 2.3e-8 from it. The lowest power first.

@@ -137,6 +137,8 @@ class _Replacement:
         if laid_out(var.type.shape, order) != out.type.shape:
             dims = _expanded(out.type.shape, var.type.shape)
             (total,) = self.emit(SUM, [var], dims=dims, keepdim=True)
+            if total.type.dtype is not out.type.dtype:
+                (total,) = self.emit(CAST, [total], dtype=out.type.dtype)
             self.emit(RESHAPE, [total], [out], shape=out.type.shape)
             return
         if var.type.dtype is not out.type.dtype:

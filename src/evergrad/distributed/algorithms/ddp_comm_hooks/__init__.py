@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.distributed.algorithms.ddp_comm_hooks import (
     debugging_hooks,
     default_hooks,
     powerSGD_hook,
 )
+
+if TYPE_CHECKING:
+    from evergrad.nn.module import Module
 
 
 class DDPCommHookType(Enum):
@@ -23,7 +26,9 @@ class DDPCommHookType(Enum):
     NOOP = (debugging_hooks.noop_hook,)
 
 
-def register_ddp_comm_hook(comm_hook_type: DDPCommHookType, model: Any, state: Any = None) -> None:
+def register_ddp_comm_hook(
+    comm_hook_type: DDPCommHookType, model: Module, state: Any = None
+) -> None:
     """Register a hook by its name."""
     model.register_comm_hook(state, comm_hook_type.value[0])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import evergrad
 from evergrad.core.tensor import Tensor
@@ -12,6 +12,9 @@ from evergrad.distributed.buckets import GradBucket
 from evergrad.distributed.collectives import all_reduce
 from evergrad.distributed.process_group import ReduceOp, checked_group
 from evergrad.distributed.work import Future
+
+if TYPE_CHECKING:
+    from evergrad.core.dtypes import dtype
 
 
 def _average(tensor: Tensor, group: object) -> Future:
@@ -25,7 +28,7 @@ def allreduce_hook(process_group: object, bucket: GradBucket) -> Future:
     return _average(bucket.buffer(), process_group)
 
 
-def _compressed(process_group: Any, bucket: GradBucket, dtype: Any) -> Future:
+def _compressed(process_group: object, bucket: GradBucket, dtype: dtype) -> Future:
     flat = bucket.buffer()
     mean = _average(flat.to(dtype), process_group)
     return mean.then(lambda future: future.value().to(flat.dtype))
@@ -41,7 +44,7 @@ def bf16_compress_hook(process_group: object, bucket: GradBucket) -> Future:
     return _compressed(process_group, bucket, evergrad.bfloat16)
 
 
-def _wrapped(dtype: Any, hook: Callable[[Any, GradBucket], Future]) -> Any:
+def _wrapped(dtype: dtype, hook: Callable[[object, GradBucket], Future]) -> object:
     @functools.wraps(hook)
     def compressed(state: object, bucket: GradBucket) -> Future:
         flat = bucket.buffer()

@@ -99,7 +99,7 @@ def _check_traced(is_stable: bool, reason: str) -> None:
         )
 
 
-def _kept(held: dict[Any, Tensor], key: Any, make: Callable[[], Tensor]) -> Tensor:
+def _kept(held: dict[Any, Tensor], key: object, make: Callable[[], Tensor]) -> Tensor:
     """A tensor that outlives the step, and a trace that is running."""
     if key not in held:
         with using(trace=None):

@@ -24,11 +24,13 @@ from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.meta import placed
 from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import NONDIFFERENTIABLE
-from evergrad.core.python_numbers import PythonNumber, value_of
+from evergrad.core.python_numbers import DeferredNumber, PythonNumber, value_of
 from evergrad.core.row_facts import AutocastPolicy, lowered, numpy_evaluates
 from evergrad.core.shapes import Shape, as_shape, tensor_type
 from evergrad.core.tensor import Array, Tensor
+from evergrad.keywords import unknown_keyword
 from evergrad.memory import pool
+from evergrad.ops.rows.creation.quick import quick_array, quick_constant, quick_constant_like
 from evergrad.ops.rows.movement.strided import as_strided
 from evergrad.ops.rows.movement.views import clone, expand
 from evergrad.ops.surface.public import TensorFunction, expose, write_out
@@ -123,25 +125,39 @@ def full(
                 "full(): argument 'fill_value' must be a number; a tensor that requires a gradient "
                 "is repeated by expand()"
             )
-        target = fill_value.dtype if dtype is None else as_dtype(dtype)
+        target = _kind_of_number(fill_value.dtype) if dtype is None else as_dtype(dtype)
         made = clone(expand(cast(fill_value, target), shape))
     else:
         number = as_number(fill_value)
-        kind = dtypes.get_default_dtype() if isinstance(number, SymbolicNumber) else None
+        is_computed = type(number) is DeferredNumber and number.kind is float
+        is_float = isinstance(number, SymbolicNumber) or is_computed
+        kind = dtypes.get_default_dtype() if is_float else None
         target = as_dtype(dtype or kind or dtypes.of_scalar(value_of(number)))
         made = constant(shape, number, target)
     return deliver("full", made, out, requires_grad)
 
 
+def _kind_of_number(type: dtype) -> dtype:
+    """The type of a tensor made of a Python number that an element of ``type`` becomes."""
+    if type.is_complex:
+        return dtypes.get_default_dtype().to_complex()
+    if type.is_floating_point:
+        return dtypes.get_default_dtype()
+    return type if type is dtypes.bool_ else dtypes.int64
+
+
 def constant(size: Shape, value: object, dtype: dtype) -> Tensor:
     """One number everywhere, after checking that the size and the number can be."""
-    if any(n < 0 for n in size):
+    if size and min(size) < 0:
         negative = min(size)
         raise RuntimeError(
             f"Trying to create tensor with negative dimension {negative}: {list(size)}"
         )
     if type(value) is PythonNumber:
         value = value.symbolic() if dtype.is_floating_point else value.read()
+    if type(value) is DeferredNumber:
+        is_float = value.kind is float and dtype.is_floating_point
+        value = SymbolicNumber(value.tensor) if is_float else value.read()
     if isinstance(value, SymbolicNumber):
         return clone(expand(cast(value.tensor, dtype), size))
     if value != 0 and value != 1:
@@ -149,7 +165,7 @@ def constant(size: Shape, value: object, dtype: dtype) -> Tensor:
     return bind(FULL, value, size=size, dtype=dtype)  # type: ignore[no-any-return]
 
 
-def _constant_function(name: str, value: float, doc: str) -> TensorFunction:
+def _constant_function(name: str, value: int, doc: str) -> TensorFunction:
     def function(
         *size: object, out: Tensor | None = None, dtype: DtypeLike = None,
         device: DeviceLike = None, layout: LayoutLike = None, requires_grad: bool = False,
@@ -174,7 +190,13 @@ def _constant_function(name: str, value: float, doc: str) -> TensorFunction:
     method.__name__ = method.__qualname__ = f"new_{name}"
     method.__doc__ = f"{doc} In this tensor's element type."
     expose(function=False)(placed(method, like=True))
-    return expose(method=False, out=False)(placed(function))
+    return expose(method=False, out=False)(quick_constant(value)(placed(function)))
+
+
+_OPTIONS = (
+    "size", "out", "dtype", "device", "layout", "requires_grad", "pin_memory", "memory_format",
+    "generator",
+)  # fmt: skip
 
 
 def named_size(name: str, size: tuple[object, ...], named: dict[str, object]) -> Shape:
@@ -182,7 +204,7 @@ def named_size(name: str, size: tuple[object, ...], named: dict[str, object]) ->
     if "size" in named:
         size = (named.pop("size"),)
     if named:
-        raise TypeError(f"{name}() got an unexpected keyword argument {next(iter(named))!r}")
+        raise unknown_keyword(name, next(iter(named)), _OPTIONS)
     return as_shape(size)
 
 
@@ -194,7 +216,7 @@ empty: TensorFunction = _constant_function(
 )
 
 
-def _like(name: str, value: float, doc: str) -> TensorFunction:
+def _like(name: str, value: int, doc: str) -> TensorFunction:
     def function(
         input: Tensor, *, dtype: DtypeLike = None, device: DeviceLike = None,
         layout: LayoutLike = None, requires_grad: bool = False,
@@ -208,7 +230,7 @@ def _like(name: str, value: float, doc: str) -> TensorFunction:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
-    return expose(method=False, out=False)(placed(function, like=True))
+    return expose(method=False, out=False)(quick_constant_like(value)(placed(function, like=True)))
 
 
 zeros_like: TensorFunction = late_bound(_like("zeros_like", 0, "Zeros of the same shape and type."))
@@ -220,8 +242,9 @@ empty_like: TensorFunction = _like(
 
 @expose(method=False, out=False)
 def full_like(
-    input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, layout: object = None,
-    requires_grad: bool = False, memory_format: object = None, pin_memory: bool = False,
+    input: Tensor, fill_value: Tensor | complex | np.generic, *, dtype: DtypeLike = None,
+    device: DeviceLike = None, layout: object = None, requires_grad: bool = False,
+    memory_format: object = None, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """One number everywhere, in the same shape and type."""
     target = input.dtype if dtype is None else dtype
@@ -334,6 +357,7 @@ EYE = opaque(
 
 
 @expose(method=False, out=False)
+@quick_array
 @placed
 def eye(
     n: int, m: int | None = None, *, out: Tensor | None = None, dtype: DtypeLike = None,
@@ -358,8 +382,10 @@ def as_number(value: object) -> Any:
 # -- arange -------------------------------------------------------------------------------------
 
 
-def _arange_eval(start: Any, step: Any, *, count: int, dtype: dtype) -> Array:
+def _arange_eval(start: float, step: float, *, count: int, dtype: dtype) -> Array:
     if dtype.category <= dtypes.INTEGRAL:
+        if start == 0 and step == 1:
+            return np.arange(count, dtype=np.int64).astype(dtype.np, copy=False)
         steps = np.arange(count, dtype=np.int64)
         return (int(start) + steps * int(step)).astype(dtype.np)
     places = np.arange(count, dtype=np.float64)
@@ -387,6 +413,7 @@ ARANGE = opaque(
 
 @late_bound
 @expose(method=False, out=False)
+@quick_array
 @placed
 def arange(
     start: object = 0, end: object = None, step: object = 1, *, out: Tensor | None = None,
@@ -407,6 +434,8 @@ def arange(
     if target is dtypes.bool_ or target.is_complex:
         raise NotImplementedError(f"\"arange_cpu\" not implemented for '{target.name}'")
     if target is dtypes.int64 and all(math.isfinite(v) for v in bounds):
+        if bounds[2] and not int(bounds[2]):
+            raise ValueError("step must be nonzero")  # a fraction, rounded to an integer
         bounds = tuple(int(v) for v in bounds)
     count = _count(*bounds)
     made = bind(ARANGE, bounds[0], bounds[2], count=count, dtype=target)
@@ -421,7 +450,7 @@ def _count(start: float, end: float, step: float) -> int:
     return math.ceil((end - start) / step)
 
 
-def _check_bounds(start: Any, end: Any, step: Any) -> None:
+def _check_bounds(start: Any, end: Any, step: object) -> None:
     if step == 0:
         raise RuntimeError("step must be nonzero")
     if not (math.isfinite(start) and math.isfinite(end)):
@@ -432,7 +461,7 @@ def _check_bounds(start: Any, end: Any, step: Any) -> None:
 
 @expose(method=False, out=False)
 def range(
-    start: Any = 0, end: Any = None, step: Any = 1, *, out: Tensor | None = None,
+    start: Any = 0, end: Any = None, step: object = 1, *, out: Tensor | None = None,
     dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None,
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip

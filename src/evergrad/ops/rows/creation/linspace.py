@@ -21,6 +21,7 @@ from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import tensor_type
 from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import as_number, check_place, chosen_dtype, deliver
+from evergrad.ops.rows.creation.quick import quick_array
 from evergrad.ops.surface.public import expose
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ LINSPACE = opaque(
 )  # fmt: skip
 
 
-def _logspace_eval(start: object, end: object, base: object, *, steps: int, dtype: dtype) -> Any:
+def _logspace_eval(start: object, end: object, base: object, *, steps: int, dtype: dtype) -> object:
     points = _points(start, start if steps == 1 else end, steps, dtype)
     return np.power(points.dtype.type(base), points).astype(dtype.np)
 
@@ -91,7 +92,7 @@ LOGSPACE = opaque(
 
 def _space_arguments(
     name: str, start: object, end: object, steps: int, dtype: DtypeLike, out: Tensor | None
-) -> tuple[Any, Any, dtype]:
+) -> tuple[object, object, dtype]:
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     for bound in (start, end):
@@ -111,6 +112,7 @@ def _space_arguments(
 
 
 @expose(method=False, out=False)
+@quick_array
 @placed
 def linspace(
     start: object, end: object, steps: int, *, out: Tensor | None = None, dtype: DtypeLike = None,

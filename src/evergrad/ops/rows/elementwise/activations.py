@@ -1,4 +1,4 @@
-"""Activation curves that are rows of their own: one pass forward, one formula back."""
+"""Activation functions that are rows of their own: one pass forward, one formula back."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from evergrad.ops.rows.elementwise.blocked import (
     softplus_of_negative,
 )
 from evergrad.ops.rows.elementwise.blocked import where as choose
+from evergrad.ops.rows.elementwise.clamp import emit_clamp
 
 if TYPE_CHECKING:
     from evergrad.core.tensor import Array, Tensor
@@ -44,7 +45,7 @@ def _emit_elu(b: Builder, x: Value, alpha: Value, reach: Value, scale: Value) ->
 
 ELU = elementwise(
     "elu", in_pieces(_elu), (_elu_slope, None, None, None),
-    emit=expensive(_emit_elu, floats=True, lanes=True),
+    emit=expensive(_emit_elu, floats=True),
     doc="scale * x above 0, alpha * (exp(x / reach) - 1) below.",
 )  # fmt: skip
 
@@ -71,7 +72,7 @@ SOFTPLUS = elementwise(
     "softplus", in_pieces(_softplus),
     (lambda t, y, x, beta, threshold: where(x * beta > threshold, t, t * sigmoid(x * beta)),
      None, None),
-    emit=expensive(_emit_softplus, floats=True, lanes=True),
+    emit=expensive(_emit_softplus, floats=True),
     doc="log(1 + exp(beta * x)) / beta, and x where beta * x exceeds the threshold.",
 )  # fmt: skip
 
@@ -85,13 +86,9 @@ LOGSIGMOID = elementwise(
 )  # fmt: skip
 
 
-def _emit_held(b: Builder, x: Value, low: Value, high: Value) -> Value:
-    return b.minimum(b.maximum(x, low), high)
-
-
 def _emit_ramp(b: Builder, x: Value) -> Value:
     """``min(max(x + 3, 0), 6)``"""
-    return _emit_held(b, b.add(x, b.number(3)), b.number(0), b.number(6))
+    return emit_clamp(b, b.add(x, b.number(3)), b.number(0), b.number(6))
 
 
 def _emit_hardswish(b: Builder, x: Value) -> Value:
@@ -103,14 +100,14 @@ HARDSWISH = elementwise(
     "hardswish", in_pieces(lambda x: x * np.clip(x + 3, 0, 6) / 6),
     (lambda t, y, x: where(x <= -3, 0, where(x < 3, t * ((x + 1.5) / 3), t)),),
     eager_loop=True,
-    emit=cheap(_emit_hardswish, floats=True, lanes=True), doc="x * min(max(x + 3, 0), 6) / 6",
+    emit=cheap(_emit_hardswish, floats=True), doc="x * min(max(x + 3, 0), 6) / 6",
 )  # fmt: skip
 
 SOFTSHRINK = elementwise(
     "softshrink", in_pieces(lambda x, edge: x - np.clip(x, -edge, edge)),
     (lambda t, y, x, edge: where(y == 0, 0, t), None),
     eager_loop=True,
-    emit=cheap(lambda b, x, edge: b.sub(x, _emit_held(b, x, b.neg(edge), edge)), floats=True),
+    emit=cheap(lambda b, x, edge: b.sub(x, emit_clamp(b, x, b.neg(edge), edge)), floats=True),
     doc="x moved towards 0 by a number, or onto it.",
 )  # fmt: skip
 
@@ -128,7 +125,7 @@ LEAKY_RELU = elementwise(
     eager_loop=True,
     emit=cheap(
         lambda b, x, slope: b.choose(b.gt(x, b.number(0)), x, b.mul(x, slope)),
-        floats=True, lanes=True,
+        floats=True,
     ),
     doc="x above 0, a multiple of it below.",
 )  # fmt: skip
@@ -136,7 +133,7 @@ LEAKY_RELU = elementwise(
 HARDTANH = elementwise(
     "hardtanh", np.clip,
     (lambda t, y, x, low, high: where((x <= low) | (x >= high), 0, t), None, None),
-    emit=cheap(_emit_held, floats=True, lanes=True),
+    emit=cheap(emit_clamp, floats=True), eager_loop=True,
     doc="Held between two numbers, with slope 0 on them as beyond them.",
 )  # fmt: skip
 
@@ -144,6 +141,6 @@ HARDSIGMOID = elementwise(
     "hardsigmoid", in_pieces(lambda x: np.clip(x + 3, 0, 6) / 6),
     (lambda t, y, x: where((x > -3) & (x < 3), t / 6, 0),),
     eager_loop=True,
-    emit=cheap(lambda b, x: b.div(_emit_ramp(b, x), b.number(6)), floats=True, lanes=True),
+    emit=cheap(lambda b, x: b.div(_emit_ramp(b, x), b.number(6)), floats=True),
     doc="min(max(x + 3, 0), 6) / 6",
 )  # fmt: skip

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from evergrad.ops.rows.elementwise.logic import isfinite, isinf, signbit
 from evergrad.ops.rows.elementwise.rounding import floor
 from evergrad.ops.rows.movement.complex_parts import imag, real
 from evergrad.ops.surface.public import NUMBERS, expose
+
+if TYPE_CHECKING:
+    from evergrad.ops.surface.public import TensorFunction
 
 
 def _floating(d: dtype) -> bool:
@@ -60,7 +63,7 @@ def _number_for(value: Any, target: dtype) -> Any:
 # -- steps towards, products and quotients added ------------------------------------------------
 
 
-def _lerp_eval(start: Any, end: Any, weight: Any, **out: Any) -> Any:
+def _lerp_eval(start: Any, end: Any, weight: Any, **out: Any) -> object:
     """Reckoned from the nearer end, so that weights 0 and 1 give the ends exactly."""
     step = np.subtract(end, start)
     if type(weight) not in NUMBERS:
@@ -91,7 +94,9 @@ LERP = elementwise(
 )  # fmt: skip
 
 
-def _lerp_operands(input: Tensor, end: Tensor, weight: object) -> tuple[Any, ...]:
+def _lerp_operands(
+    input: Tensor, end: Tensor, weight: object
+) -> tuple[Tensor, Tensor, Tensor | float]:
     for name, value in (("end", end), ("weight", weight)):
         if not isinstance(value, Tensor) or (name == "weight" and not value.ndim):
             continue
@@ -118,15 +123,15 @@ def _tensors_decide(types: Sequence[ArgType]) -> dtype:
     return result_dtype(types[:3])
 
 
-def _scaled(a: Any, value: Any) -> Any:
+def _scaled(a: Array, value: float | Array) -> Array:
     return a if type(value) in NUMBERS and value == 1 else np.multiply(a, value)
 
 
-def _addcmul_eval(x: Any, a: Any, b: Any, value: Any, **out: Any) -> Any:
+def _addcmul_eval(x: Array, a: Array, b: Array, value: float | Array, **out: Any) -> object:
     return np.add(x, np.multiply(_scaled(a, value), b), **out)
 
 
-def _addcdiv_eval(x: Any, a: Any, b: Any, value: Any, **out: Any) -> Any:
+def _addcdiv_eval(x: Array, a: Array, b: Array, value: float, **out: Any) -> object:
     return np.add(x, np.divide(_scaled(a, value), b), **out)
 
 
@@ -204,7 +209,7 @@ def _logaddexp_single(a: Array, b: Array) -> Array:
 _logaddexp_in_pieces = blocked.in_pieces(_logaddexp_single)
 
 
-def _logaddexp_eval(a: Any, b: Any, **out: Any) -> Any:
+def _logaddexp_eval(a: Array, b: float | Array, **out: Any) -> object:
     if not (np.iscomplexobj(a) or np.iscomplexobj(b)):
         single = np.float32 in (getattr(a, "dtype", None), getattr(b, "dtype", None))
         return (_logaddexp_in_pieces if single else np.logaddexp)(a, b, **out)
@@ -223,7 +228,7 @@ def _share(a: Tensor, b: Tensor) -> Tensor:
     return sigmoid(where((a == b) & isinf(a), 0, a - b))
 
 
-logaddexp = binary(
+logaddexp: TensorFunction = binary(
     "logaddexp", _logaddexp_eval,
     (lambda t, y, a, b: t * _share(a, b), lambda t, y, a, b: t * _share(b, a)),
     accepts=_inexact, inplace=False, emit=expensive(_logaddexp_emit, floats=True),
@@ -239,15 +244,16 @@ def _logaddexp2_emit(b: Builder, x: Value, y: Value) -> Value:
     return b.add(b.maximum(x, y), more)
 
 
-logaddexp2 = binary(
+logaddexp2: TensorFunction = binary(
     "logaddexp2", np.logaddexp2,
     (lambda t, y, a, b: t * _share(a * _LN2, b * _LN2),
      lambda t, y, a, b: t * _share(b * _LN2, a * _LN2)),
-    accepts=_floating, inplace=False, emit=expensive(_logaddexp2_emit), doc="log2(2**a + 2**b)",
+    accepts=_floating, inplace=False, emit=expensive(_logaddexp2_emit), eager_loop=True,
+    doc="log2(2**a + 2**b)",
 )  # fmt: skip
 
 
-def _xlogy_eval(a: Any, b: Any) -> Array:
+def _xlogy_eval(a: Array, b: Array) -> Array:
     return np.where(np.equal(a, 0) & ~np.isnan(b), 0, a * np.log(b))
 
 
@@ -261,7 +267,7 @@ def _xlogy_slope_in_a(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return where(dead, 0, t * log(where(dead, 1, b)))
 
 
-xlogy = binary(
+xlogy: TensorFunction = binary(
     "xlogy", _xlogy_eval, (_xlogy_slope_in_a, lambda t, y, a, b: t * (a / b)),
     promote=meet_as_float, accepts=not_complex, takes_out=False,
     emit=expensive(_xlogy_emit, floats=True), doc="a * log(b), and 0 where a is 0.",
@@ -279,11 +285,12 @@ def _no_slope(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return zeros_where(t)
 
 
-copysign = binary("copysign", np.copysign, (_copysign_slope, _no_slope), promote=meet_as_float,
+copysign: TensorFunction = binary(
+    "copysign", np.copysign, (_copysign_slope, _no_slope), promote=meet_as_float,
                   accepts=not_complex, emit=cheap(lambda b, x, y: b.copysign(x, y)),
                   eager_loop=True,
                   doc="|a| with the sign of b.")  # fmt: skip
-nextafter = binary(
+nextafter: TensorFunction = binary(
     "nextafter", np.nextafter, (lambda t, y, a, b: where(a == b, 0, t), _no_slope),
     accepts=_floating, upcast=False,
     emit=numpy_evaluates("neighbours in the type of storage, not in that of computation"),
@@ -291,19 +298,27 @@ nextafter = binary(
 )  # fmt: skip
 
 
+def _require_tensor(function: str, name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{function}(): argument '{name}' (position 2) must be Tensor, not "
+            f"{type(value).__name__}"
+        )
+
+
 @expose(inplace=True)
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """``input * 2**other``"""
+    _require_tensor("ldexp", "other", other)
     target = meet_as_float((input._type, other._type))
     if target.is_complex:
         return mul(input, power(2.0, cast(other, target)))
-    if target is not dtypes.float64:
-        # In double no power that matters overflows, and the product is rounded once.
-        return cast(ldexp(cast(input, dtypes.float64), other), target)
-    # A half of the exponent at a time: its power alone may overflow where the product does not.
-    exponent = cast(other, target)
+    # In double no power that matters overflows, and the product is rounded once. A half of the
+    # exponent at a time: its power alone may overflow where the product does not.
+    number, exponent = (cast(x, dtypes.float64) for x in (input, other))
     half = floor(exponent * 0.5)
-    return mul(mul(input, power(2.0, half)), power(2.0, exponent - half))
+    found = mul(mul(number, power(2.0, half)), power(2.0, exponent - half))
+    return found if target is dtypes.float64 else cast(found, target)
 
 
 def _emit_heaviside(b: Builder, x: Value, at_zero: Value) -> Value:
@@ -322,6 +337,7 @@ HEAVISIDE = elementwise(
 @expose(inplace=True)
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 where ``input`` is negative, 1 where it is positive, ``values`` where it is 0."""
+    _require_tensor("heaviside", "values", values)
     if input.dtype is not values.dtype:
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
     return bind(HEAVISIDE, input, values)  # type: ignore[no-any-return]
@@ -330,7 +346,7 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
 # -- replaced elements --------------------------------------------------------------------------
 
 
-def _nan_to_num_eval(x: Any, nan: Any, posinf: Any, neginf: Any) -> Any:
+def _nan_to_num_eval(x: Array, nan: float, posinf: float, neginf: float) -> Array:
     return np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
 
 

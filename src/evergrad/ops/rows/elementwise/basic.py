@@ -22,12 +22,14 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype
+from evergrad.core.eager.copies import copy_transposed
 from evergrad.core.families import (
     batch_elementwise,
     elementwise,
     linear,
     meet,
     meet_as_float,
+    meet_to_subtract,
     not_bool,
     not_complex,
     real_number,
@@ -40,7 +42,6 @@ from evergrad.core.python_numbers import PythonNumber
 from evergrad.core.row_facts import (
     AutocastPolicy,
     Builder,
-    EagerKernel,
     Value,
     cheap,
     elementary,
@@ -78,7 +79,7 @@ def _cast_type(x: TensorType, *, dtype: dtype) -> TensorType:
     return tensor_type(x.shape, dtype)
 
 
-def _cast_eval(x: Array, *, dtype: dtype) -> Any:
+def _cast_eval(x: Array, *, dtype: dtype) -> object:
     if x.dtype.kind == "c" and dtypes.BOOL < dtype.category < dtypes.COMPLEX:
         x = x.real
     if dtype.category <= dtypes.INTEGRAL and x.dtype.kind in "fV" and dtype is not dtypes.bool_:
@@ -91,7 +92,7 @@ def _cast_eval(x: Array, *, dtype: dtype) -> Any:
     return x.astype(dtype.np) if one is x else np.full(x.shape, one.astype(dtype.np))
 
 
-def _to_wide_unsigned(x: Any, dtype: dtype) -> Any:
+def _to_wide_unsigned(x: Array, dtype: dtype) -> object:
     """Floats as uint32 or uint64: the upper half of the range is moved down by 2**31 or 2**63,
     converted as signed, and moved back."""
     x = x.astype(np.float64 if x.dtype == np.float64 else np.float32)
@@ -103,22 +104,23 @@ def _to_wide_unsigned(x: Any, dtype: dtype) -> Any:
     return np.where(upper, found ^ dtype.np.type(1 << (bits - 1)), found)
 
 
-def _cast_back(g: Tensor, x: Tensor, *, dtype: dtype) -> Any:
+def _cast_back(g: Tensor, x: Tensor, *, dtype: dtype) -> Tensor | None:
     return cast(g, x.dtype) if x.dtype.category >= dtypes.FLOATING else None
 
 
-def _batch_same(op: Op, args: Sequence[object], dims: Sequence[object], **attrs: object) -> Any:
+def _batch_same(op: Op, args: Sequence[object], dims: Sequence[object], **attrs: object) -> object:
     return bind(op, *args, **attrs), dims[0]
 
 
 CAST = linear("cast", _cast_eval, _cast_type, _cast_back, batch=_batch_same,
               emit=cheap(lambda b, x: b.cast(x)), autocast=AutocastPolicy.KEEP, shape_generic=True,
-              doc="The same numbers in another element type.")  # fmt: skip
+              aten="_to_copy", doc="The same numbers in another element type.")  # fmt: skip
 
 
 def _copy(x: Array) -> Array:
     out = pool.empty(x.shape, x.dtype)
-    np.copyto(out, x)
+    if not copy_transposed(out, x):
+        np.copyto(out, x)
     return out
 
 
@@ -132,7 +134,7 @@ CLONE = linear("clone", _copy, lambda x: x, lambda g, x: g, batch=_batch_same,
 
 def unary(
     name: str,
-    function: Callable[..., Any],
+    function: Callable[..., object],
     d: Any,
     *aliases: str,
     promote: Any = meet_as_float,
@@ -145,10 +147,10 @@ def unary(
 
 def binary(
     name: str,
-    function: Callable[..., Any],
+    function: Callable[..., object],
     d: Any,
     *aliases: str,
-    promote: Any = meet,
+    promote: Callable[[Sequence[TensorType | type]], dtype] = meet,
     inplace: bool = True,
     **options: Any,
 ) -> TensorFunction:
@@ -160,21 +162,21 @@ def binary(
 # -- arithmetic ---------------------------------------------------------------------------------
 
 ADD = elementwise("add", np.add, (lambda t, y, a, b: t, lambda t, y, a, b: t),
-                  emit=cheap(lambda b, x, y: b.add(x, y), lanes=True), commutative=True,
+                  emit=cheap(lambda b, x, y: b.add(x, y)), commutative=True,
                   doc="a + b")  # fmt: skip
 SUB = elementwise("sub", np.subtract, (lambda t, y, a, b: t, lambda t, y, a, b: -t),
-                  emit=cheap(lambda b, x, y: b.sub(x, y), lanes=True), accepts=not_bool,
+                  emit=cheap(lambda b, x, y: b.sub(x, y)), promote=meet_to_subtract,
                   doc="a - b")  # fmt: skip
 MUL = elementwise("mul", np.multiply, (lambda t, y, a, b: t * b, lambda t, y, a, b: t * a),
-                  emit=cheap(lambda b, x, y: b.mul(x, y), lanes=True), commutative=True,
+                  emit=cheap(lambda b, x, y: b.mul(x, y)), commutative=True,
                   doc="a * b")  # fmt: skip
 # The slope in b is written without y: programs scale and mask quotients in place.
 DIV = elementwise("div", np.divide, (lambda t, y, a, b: t / b, lambda t, y, a, b: -t * (a / b / b)),
-                  promote=meet_as_float, emit=cheap(lambda b, x, y: b.div(x, y), lanes=True),
+                  promote=meet_as_float, emit=cheap(lambda b, x, y: b.div(x, y)),
                   doc="a / b")  # fmt: skip
 
 
-def _scaled(input: object, other: Any, alpha: Any) -> Any:
+def _scaled(input: object, other: Tensor | int, alpha: float) -> Tensor | float:
     """``alpha * other`` in the element type of the sum, which ``alpha`` does not change."""
     if type(alpha) in NUMBERS and alpha == 1:
         return other
@@ -190,6 +192,13 @@ def _scaled(input: object, other: Any, alpha: Any) -> Any:
     return other * alpha
 
 
+def _subtrahend(input: object, other: Tensor | int, alpha: float) -> Tensor | float:
+    scaled = _scaled(input, other, alpha)
+    if scaled is not other and isinstance(other, Tensor):
+        meet_to_subtract([other._type])  # a mask that is scaled is none any more
+    return scaled
+
+
 def _category(operand: object) -> int:
     if isinstance(operand, Tensor):
         return operand.dtype.category
@@ -198,7 +207,7 @@ def _category(operand: object) -> int:
     return dtypes.INTEGRAL if isinstance(operand, (int, np.integer)) else dtypes.FLOATING
 
 
-def _older_sum(name: str, alpha: Any, others: tuple[Any, ...]) -> tuple[Any, Any]:
+def _older_sum(name: str, alpha: object, others: tuple[object, ...]) -> tuple[object, object]:
     """The arguments of ``add(input, alpha, other)``."""
     if len(others) > 1:
         raise TypeError(f"{name}() takes 2 positional arguments but {len(others) + 2} were given")
@@ -207,7 +216,7 @@ def _older_sum(name: str, alpha: Any, others: tuple[Any, ...]) -> tuple[Any, Any
 
 
 @expose()
-def add(input: Any, other: Any, *older: Any, alpha: Any = 1) -> Tensor:
+def add(input: Any, other: Any, *older: object, alpha: Any = 1) -> Tensor:
     """``input + alpha * other``"""
     if older:
         other, alpha = _older_sum("add", other, older)
@@ -215,15 +224,15 @@ def add(input: Any, other: Any, *older: Any, alpha: Any = 1) -> Tensor:
 
 
 @expose("subtract")
-def sub(input: Any, other: Any, *older: Any, alpha: Any = 1) -> Tensor:
+def sub(input: Any, other: Any, *older: object, alpha: Any = 1) -> Tensor:
     """``input - alpha * other``"""
     if older:
         other, alpha = _older_sum("sub", other, older)
-    return bind(SUB, input, _scaled(input, other, alpha))  # type: ignore[no-any-return]
+    return bind(SUB, input, _subtrahend(input, other, alpha))  # type: ignore[no-any-return]
 
 
 @expose(function=False)
-def add_(self: Tensor, other: Any, *older: Any, alpha: Any = 1) -> Tensor:
+def add_(self: Tensor, other: Any, *older: object, alpha: Any = 1) -> Tensor:
     """In-place form of ``add``."""
     if older:
         other, alpha = _older_sum("add_", other, older)
@@ -231,24 +240,24 @@ def add_(self: Tensor, other: Any, *older: Any, alpha: Any = 1) -> Tensor:
 
 
 @expose("subtract_", function=False)
-def sub_(self: Tensor, other: Any, *older: Any, alpha: Any = 1) -> Tensor:
+def sub_(self: Tensor, other: Any, *older: object, alpha: Any = 1) -> Tensor:
     """In-place form of ``sub``."""
     if older:
         other, alpha = _older_sum("sub_", other, older)
-    return write_in_place(SUB, self, _scaled(self, other, alpha))
+    return write_in_place(SUB, self, _subtrahend(self, other, alpha))
 
 
 @expose(method=False)
-def rsub(input: Any, other: Any, alpha: Any = 1) -> Tensor:
+def rsub(input: object, other: object, alpha: object = 1) -> Tensor:
     """``other - alpha * input``"""
     return sub(other, input, alpha=alpha)
 
 
-mul = expose_op(MUL, ("mul", "multiply"), inplace=True, params=("input", "other"))
+mul: TensorFunction = expose_op(MUL, ("mul", "multiply"), inplace=True, params=("input", "other"))
 
 
 @expose("divide", inplace=True)
-def div(input: Any, other: object, *, rounding_mode: str | None = None) -> Tensor:
+def div(input: object, other: object, *, rounding_mode: str | None = None) -> Tensor:
     """``input / other``; rounded towards zero with ``"trunc"``, downwards with ``"floor"``."""
     if rounding_mode is None:
         return bind(DIV, input, other)  # type: ignore[no-any-return]
@@ -262,13 +271,15 @@ def div(input: Any, other: object, *, rounding_mode: str | None = None) -> Tenso
     )
 
 
-true_divide = expose_op(DIV, ("true_divide",), inplace=True, params=("input", "other"))
+true_divide: TensorFunction = expose_op(
+    DIV, ("true_divide",), inplace=True, params=("input", "other")
+)
 
 
-def _no_zero_divisor(function: Callable[..., object]) -> Callable[..., Any]:
+def _no_zero_divisor(function: Callable[..., object]) -> Callable[..., object]:
     """Integers have no infinity, so their division by zero is an error."""
 
-    def checked(a: Array, b: Array, **out: object) -> Any:
+    def checked(a: Array, b: Array, **out: object) -> object:
         integral = np.asarray(b).dtype.kind in "iu" and np.asarray(a).dtype.kind in "iu"
         if integral and not np.all(b):
             raise RuntimeError("ZeroDivisionError: integer division or modulo by zero")
@@ -277,7 +288,7 @@ def _no_zero_divisor(function: Callable[..., object]) -> Callable[..., Any]:
     return checked
 
 
-def _trunc_divide(a: Any, b: Any, **out: Any) -> Any:
+def _trunc_divide(a: Array, b: Array, **out: Any) -> object:
     if np.asarray(a).dtype.kind in "iu" and np.asarray(b).dtype.kind in "iu":
         quotient = np.floor_divide(a, b)
         one_up = (quotient < 0) & (quotient * b != a)
@@ -351,9 +362,9 @@ def _emit_fmod(b: Builder, x: Value, y: Value) -> Value:
 
 
 # The division of integers by zero is an error: programs check divisors before.
-floor_divide = binary(
+floor_divide: TensorFunction = binary(
     "floor_divide", _no_zero_divisor(np.floor_divide), NO_SLOPE,
-    accepts=real_number, emit=cheap(_emit_floor_divide),
+    accepts=real_number, emit=cheap(_emit_floor_divide), eager_loop=True,
     doc="The quotient rounded downwards.",
 )  # fmt: skip
 TRUNC_DIVIDE = elementwise(
@@ -362,13 +373,13 @@ TRUNC_DIVIDE = elementwise(
     emit=cheap(_emit_trunc_divide),
     doc="The quotient rounded towards zero.",
 )  # fmt: skip
-remainder = binary(
+remainder: TensorFunction = binary(
     "remainder", _no_zero_divisor(np.remainder),
     (lambda t, y, a, b: t, lambda t, y, a, b: -t * floor_divide(a, b)),
     accepts=real_number, emit=expensive(_emit_remainder),
     doc="What division leaves over, with the divisor's sign.",
 )  # fmt: skip
-fmod = binary(
+fmod: TensorFunction = binary(
     "fmod", _no_zero_divisor(np.fmod),
     (lambda t, y, a, b: t, lambda t, y, a, b: -t * bind(TRUNC_DIVIDE, a, b)),
     accepts=real_number,
@@ -377,11 +388,33 @@ fmod = binary(
 )  # fmt: skip
 
 
-def _pow_eval(a: Any, b: Any, **out: Any) -> Any:
+def _pow_eval(a: Any, b: Any, **out: Any) -> object:
     if np.asarray(b).dtype.kind in "iu" and np.asarray(a).dtype.kind in "iu" and np.any(b < 0):
         ones = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
-        return np.add(np.where(b < 0, ones, np.power(a, np.abs(b))), 0, dtype=a.dtype, **out)
+        powers = np.power(a, np.maximum(b, 0))
+        return np.add(np.where(b < 0, ones, powers), 0, dtype=a.dtype, **out)
+    if isinstance(b, (int, float, np.generic)) and getattr(a, "dtype", None) in _PLAIN_FLOATS:
+        return _float_power(a, float(b), **out)
     return np.power(a, b, **out)
+
+
+_PLAIN_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def _float_power(a: Any, b: float, **out: Any) -> object:
+    """Small powers by products, as in PyTorch. Other whole ones by magnitudes: NumPy takes 50 times
+    as long for negative numbers."""
+    if b == 3:
+        return np.multiply(np.multiply(a, a), a, **out)
+    if b == -1:
+        return np.divide(1, a, **out)
+    if b == -2:
+        return np.divide(1, np.multiply(a, a), **out)
+    if not b.is_integer():
+        return np.power(a, a.dtype.type(b), **out)
+    if b % 2 == 0:
+        return np.power(np.abs(a), a.dtype.type(b), **out)
+    return np.copysign(np.power(np.abs(a), a.dtype.type(b)), a, **out)
 
 
 def _pow_base(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -404,8 +437,9 @@ def _meet_as_number(types: Sequence[ArgType]) -> dtype:
     return dtypes.int64 if found is dtypes.bool_ else found
 
 
-square = unary("square", np.square, lambda t, y, x: t * (x * 2), promote=_meet_as_number,
-               emit=cheap(lambda b, x: b.mul(x, x), lanes=True), doc="x * x")  # fmt: skip
+square: TensorFunction = unary(
+    "square", np.square, lambda t, y, x: t * (x * 2), promote=_meet_as_number,
+               emit=cheap(lambda b, x: b.mul(x, x)), doc="x * x")  # fmt: skip
 
 
 @expose(inplace=True)
@@ -437,8 +471,9 @@ def float_power(input: object, exponent: object) -> Tensor:
     return bind(POW, *widened)  # type: ignore[no-any-return]
 
 
-neg = unary("neg", np.negative, lambda t, y, x: -t, "negative", promote=meet, accepts=not_bool,
-            emit=cheap(lambda b, x: b.neg(x), lanes=True), doc="-x")  # fmt: skip
+neg: TensorFunction = unary(
+    "neg", np.negative, lambda t, y, x: -t, "negative", promote=meet, accepts=not_bool,
+            emit=cheap(lambda b, x: b.neg(x)), doc="-x")  # fmt: skip
 
 
 NEG = row_of(neg)
@@ -452,33 +487,35 @@ def positive(input: Tensor) -> Tensor:
     return input
 
 
-reciprocal = unary("reciprocal", np.reciprocal, lambda t, y, x: -t * (y * y),
+reciprocal: TensorFunction = unary("reciprocal", np.reciprocal, lambda t, y, x: -t * (y * y),
                    emit=cheap(lambda b, x: b.div(b.number(1), x)), eager_loop=True,
                    doc="1 / x")  # fmt: skip
 
 
 # -- powers, exponentials, logarithms -----------------------------------------------------------
 
-sqrt = unary("sqrt", np.sqrt, lambda t, y, x: t / (y * 2), emit=cheap(lambda b, x: b.sqrt(x)),
+sqrt: TensorFunction = unary(
+    "sqrt", np.sqrt, lambda t, y, x: t / (y * 2), emit=cheap(lambda b, x: b.sqrt(x)),
              doc="The square root.")  # fmt: skip
-rsqrt = unary("rsqrt", lambda x, **out: np.reciprocal(np.sqrt(x), **out),
+rsqrt: TensorFunction = unary("rsqrt", lambda x, **out: np.reciprocal(np.sqrt(x), **out),
               lambda t, y, x: t * (y * y * y) * -0.5,
               emit=cheap(lambda b, x: b.div(b.number(1), b.sqrt(x))), eager_loop=True,
               doc="1 / sqrt(x)")  # fmt: skip
-exp = unary("exp", np.exp, lambda t, y, x: t * y, emit=elementary("exp", lanes=True),
+exp: TensorFunction = unary(
+    "exp", np.exp, lambda t, y, x: t * y, emit=elementary("exp"),
             doc="e to the power of x.")  # fmt: skip
-exp2 = unary("exp2", np.exp2, lambda t, y, x: t * (y * math.log(2)),
+exp2: TensorFunction = unary("exp2", np.exp2, lambda t, y, x: t * (y * math.log(2)),
              emit=elementary("exp2"), doc="2 to the power of x.")  # fmt: skip
-expm1 = unary("expm1", blocked.expm1, lambda t, y, x: t * (y + 1),
-              emit=elementary("expm1", lanes=True),
+expm1: TensorFunction = unary("expm1", blocked.expm1, lambda t, y, x: t * (y + 1),
+              emit=elementary("expm1"),
               doc="exp(x) - 1, exact near 0.")  # fmt: skip
-log = unary("log", np.log, lambda t, y, x: t / x, emit=elementary("log"),
+log: TensorFunction = unary("log", np.log, lambda t, y, x: t / x, emit=elementary("log"),
             doc="The natural logarithm.")  # fmt: skip
-log2 = unary("log2", np.log2, lambda t, y, x: t / (x * math.log(2)),
+log2: TensorFunction = unary("log2", np.log2, lambda t, y, x: t / (x * math.log(2)),
              emit=elementary("log2"), doc="The logarithm base 2.")  # fmt: skip
-log10 = unary("log10", np.log10, lambda t, y, x: t / (x * math.log(10)),
+log10: TensorFunction = unary("log10", np.log10, lambda t, y, x: t / (x * math.log(10)),
               emit=elementary("log10"), doc="The logarithm base 10.")  # fmt: skip
-log1p = unary("log1p", blocked.log1p, lambda t, y, x: t / (x + 1),
+log1p: TensorFunction = unary("log1p", blocked.log1p, lambda t, y, x: t / (x + 1),
               emit=elementary("log1p"), doc="log(1 + x), exact near 0.")  # fmt: skip
 
 
@@ -491,14 +528,15 @@ def _sigmoid_eval(x: Array) -> Array:
     return np.reciprocal(total, out=total)
 
 
-sigmoid = unary("sigmoid", blocked.in_pieces(_sigmoid_eval), lambda t, y, x: t * (y * (1 - y)),
-                emit=elementary("sigmoid", lanes=True), eager=EagerKernel(1 << 16),
+sigmoid: TensorFunction = unary(
+    "sigmoid", blocked.in_pieces(_sigmoid_eval), lambda t, y, x: t * (y * (1 - y)),
+                emit=elementary("sigmoid"), eager_loop=True,
                 doc="1 / (1 + exp(-x))")  # fmt: skip
-relu = unary(
+relu: TensorFunction = unary(
     "relu", lambda x, **out: np.maximum(x, 0, **out), lambda t, y, x: where(y <= 0, 0, t),
     promote=meet, accepts=real_number,
-    emit=cheap(lambda b, x: b.choose(b.lt(x, b.number(0)), b.number(0), x), lanes=True),
-    eager=EagerKernel(1 << 15), doc="max(x, 0); slope 0 at 0.",
+    emit=cheap(lambda b, x: b.choose(b.lt(x, b.number(0)), b.number(0), x)),
+    eager_loop=True, doc="max(x, 0); slope 0 at 0.",
 )  # fmt: skip
 
 
@@ -510,19 +548,19 @@ def _half_where_equal(t: Tensor, a: Tensor, b: Tensor, lost: Tensor) -> Tensor:
     return where(lost, 0, where(a == b, t / 2, t))
 
 
-maximum = binary(
+maximum: TensorFunction = binary(
     "maximum", np.maximum,
     (lambda t, y, a, b: _half_where_equal(t, a, b, a < b),
      lambda t, y, a, b: _half_where_equal(t, a, b, a > b)),
-    accepts=not_complex, inplace=False, emit=cheap(lambda b, x, y: b.maximum(x, y), lanes=True),
+    accepts=not_complex, inplace=False, emit=cheap(lambda b, x, y: b.maximum(x, y)),
     commutative=True,
     doc="The larger of two; NaN if either is.",
 )  # fmt: skip
-minimum = binary(
+minimum: TensorFunction = binary(
     "minimum", np.minimum,
     (lambda t, y, a, b: _half_where_equal(t, a, b, a > b),
      lambda t, y, a, b: _half_where_equal(t, a, b, a < b)),
-    accepts=not_complex, inplace=False, emit=cheap(lambda b, x, y: b.minimum(x, y), lanes=True),
+    accepts=not_complex, inplace=False, emit=cheap(lambda b, x, y: b.minimum(x, y)),
     commutative=True,
     doc="The smaller of two; NaN if either is.",
 )  # fmt: skip
@@ -533,7 +571,7 @@ def _number_of_two(b: Builder, x: Value, y: Value, value: Value) -> Value:
     return b.choose(b.is_nan(x), y, b.choose(b.is_nan(y), x, value))
 
 
-fmax = binary(
+fmax: TensorFunction = binary(
     "fmax", np.fmax,
     (lambda t, y, a, b: where((a >= b) | (b != b), t, 0),
      lambda t, y, a, b: where((a >= b) | (b != b), 0, t)),
@@ -541,7 +579,7 @@ fmax = binary(
     emit=cheap(lambda b, x, y: _number_of_two(b, x, y, b.maximum(x, y))),
     doc="The larger of two; NaN only if both are.",
 )  # fmt: skip
-fmin = binary(
+fmin: TensorFunction = binary(
     "fmin", np.fmin,
     (lambda t, y, a, b: where((a <= b) | (b != b), t, 0),
      lambda t, y, a, b: where((a <= b) | (b != b), 0, t)),
@@ -555,12 +593,12 @@ def _where_type(c: TensorType, a: TensorType, b: TensorType) -> TensorType:
     if c.dtype is not dtypes.bool_:
         raise RuntimeError(
             f"where expected condition to be a boolean tensor, but got a tensor with dtype "
-            f"{c.dtype.name}"
+            f"{c.dtype.name}. Compare (condition > 0), or convert with .bool()."
         )
     return tensor_type(broadcast_shapes(c.shape, a.shape, b.shape), a.dtype)
 
 
-def _where_transpose(g: Tensor, c: Tensor, a: Tensor, b: Tensor) -> Any:
+def _where_transpose(g: Tensor, c: Tensor, a: Tensor, b: Tensor) -> tuple[None, Tensor, Tensor]:
     return (
         None,
         sum_to_type(where(c, g, 0), a._type),
@@ -568,7 +606,7 @@ def _where_transpose(g: Tensor, c: Tensor, a: Tensor, b: Tensor) -> Any:
     )
 
 
-def _where_meet(types: Sequence[Any]) -> tuple[dtype, ...]:
+def _where_meet(types: Sequence[TensorType | type]) -> tuple[dtype, ...]:
     condition = types[0].dtype if isinstance(types[0], TensorType) else dtypes.bool_
     if condition is dtypes.uint8:
         condition = dtypes.bool_
@@ -584,7 +622,7 @@ WHERE = linear("where", blocked.where, _where_type, _where_transpose,
 WHERE.selects = True
 
 
-def fitting(number: object, beside: object) -> Any:
+def fitting(number: object, beside: object) -> object:
     """A number that does not fit the integers it stands beside would wrap around: refused."""
     if number.__class__ is not int or not isinstance(beside, Tensor):
         return number
@@ -607,7 +645,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
 
 
 @expose("where", function=False)
-def _where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+def _where_method(self: Tensor, condition: Tensor, other: object) -> Tensor:
     """The tensor where the condition holds, ``other`` elsewhere."""
     return where(condition, self, other)
 
@@ -619,8 +657,10 @@ operator("__sub__", SUB, reflected="__rsub__", inplace="sub_")
 operator("__mul__", MUL, reflected="__rmul__", inplace="mul_")
 operator("__truediv__", DIV, reflected="__rtruediv__", inplace="div_")
 setattr(Tensor, "__rdiv__", Tensor.__rtruediv__)  # noqa: B010 - not an attribute of the class
+Tensor.__rtruediv__.__name__ = "__rdiv__"  # as in PyTorch, for __torch_function__
 operator("__floordiv__", floor_divide, reflected="__rfloordiv__", inplace="floor_divide_")
 operator("__mod__", remainder, reflected="__rmod__", inplace="remainder_")
 operator("__pow__", pow, reflected="__rpow__", inplace="pow_")
+Tensor.__pow__.__name__ = "pow"
 expose("__neg__", function=False)(neg)
 expose("__pos__", function=False)(positive)

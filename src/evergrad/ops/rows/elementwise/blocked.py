@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core.types import Array
 from evergrad.memory import pool
-
-Array = np.ndarray[Any, Any]
 
 _PIECE = 1 << 14
 # Below this, 1 - x is 1 in float32.
 _VANISHING = np.float32(1e-9)
 
 
-def in_pieces(function: Callable[..., object]) -> Callable[..., Any]:
+def in_pieces(function: Callable[..., object]) -> Callable[..., Array]:
     """An elementwise function of arrays (and numbers), a few thousand elements at a time.
 
     The function is given contiguous arrays of one dimension, and numbers as they are.
@@ -45,7 +44,7 @@ def in_pieces(function: Callable[..., object]) -> Callable[..., Any]:
     return run
 
 
-def _flattened(operand: object, shape: tuple[int, ...]) -> Any:
+def _flattened(operand: object, shape: tuple[int, ...]) -> object:
     """An array as one contiguous line; a number, also as an array of rank 0, as it is."""
     if not isinstance(operand, np.ndarray):
         return operand
@@ -70,13 +69,14 @@ def log1p_single(x: Array) -> Array:
     return pick(np.isposinf(x), x, _log1p_of_finite(x))
 
 
-def log1p_complex(z: Array, out: Any = None) -> Any:
+def log1p_complex(z: Array, out: Any = None) -> object:
     """``log(1 + z)`` of complex numbers. Near 1 the logarithm of ``|1 + z|`` follows from
     ``|1 + z|**2 - 1 = 2x + x**2 + y**2``, whose roundings are added again."""
     x, y = z.real.astype(np.float64), z.imag.astype(np.float64)
     with np.errstate(all="ignore"):
         far = np.log(np.hypot(1 + x, y))
-        excess, lost = 2 * x, 0.0
+        excess = 2 * x
+        lost: Array | float = 0.0
         for part in (x, y):
             square, below = _exact_square(part)
             excess, error = _exact_sum(excess, square)
@@ -89,14 +89,14 @@ def log1p_complex(z: Array, out: Any = None) -> Any:
     return result
 
 
-def _exact_sum(a: Array, b: Array) -> tuple[Any, Any]:
+def _exact_sum(a: Array, b: Array) -> tuple[Array, Array]:
     """A sum, and what its rounding lost (Knuth)."""
     total = a + b
     added = total - a
     return total, (a - (total - added)) + (b - added)
 
 
-def _exact_square(x: Array) -> tuple[Any, Any]:
+def _exact_square(x: Array) -> tuple[Array, Array]:
     """A square of float64, and what its rounding lost (Dekker)."""
     split = 134217729.0 * x
     high = split - (split - x)
@@ -115,31 +115,32 @@ def expm1_single(x: Array) -> Array:
     return pick((up < _VANISHING) | np.isinf(up), rounded, exact)
 
 
-def expm1_of_negative(x: Array) -> Any:
+def expm1_of_negative(x: Array) -> Array:
     """``exp(x) - 1`` where x <= 0: from tanh, of which NumPy takes many at a time."""
     if x.dtype != np.float32:
         return np.expm1(x)
     half = np.tanh(x * 0.5)
-    return (half + half) / (1 - half)
+    result: Array = (half + half) / (1 - half)
+    return result
 
 
 def _by_precision(
     single: Callable[..., object], plain: Callable[..., object]
-) -> Callable[..., Any]:
+) -> Callable[..., object]:
     pieces = in_pieces(single)
 
-    def run(x: Array, **out: object) -> Any:
+    def run(x: Array, **out: object) -> object:
         return pieces(x, **out) if x.dtype == np.float32 else plain(x, **out)
 
     return run
 
 
-def log1p(x: Array, **out: object) -> Any:
+def log1p(x: Array, **out: object) -> object:
     """``log(1 + x)`` of real and complex numbers."""
     return log1p_complex(x, **out) if x.dtype.kind == "c" else _log1p_real(x, **out)
 
 
-expm1: Callable[..., Any] = _by_precision(expm1_single, np.expm1)
+expm1: Callable[..., object] = _by_precision(expm1_single, np.expm1)
 _log1p_real = _by_precision(log1p_single, np.log1p)
 
 
@@ -165,7 +166,7 @@ _BITS = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 _WORTH_BITS = 512  # elements; below, the calls cost more than the branches
 
 
-def where(condition: Any, a: Any, b: Any) -> Any:
+def where(condition: Array, a: float | Array, b: float | Array) -> Array:
     """``np.where``, without branches where the operands are plain."""
     a, b = (one_if_repeated(side, condition.shape) for side in (a, b))
     sides = [s for s in (a, b) if isinstance(s, np.ndarray)]
@@ -193,7 +194,7 @@ def one_if_repeated(side: Any, shape: tuple[int, ...]) -> Any:
     return side[(*[0] * side.ndim, ...)] if repeated and side.shape == shape else side
 
 
-def _plain(condition: Any, sides: list[Any], kind: Any) -> bool:
+def _plain(condition: Array, sides: list[Array], kind: np.dtype[np.generic]) -> bool:
     """Whether all operands are contiguous, of one shape and of one type with whole-word numbers."""
     return (
         condition.dtype == np.bool_
@@ -208,7 +209,7 @@ def _plain(condition: Any, sides: list[Any], kind: Any) -> bool:
     )
 
 
-def _as_bits(side: Any, kind: Any, bits: object) -> Any:
+def _as_bits(side: float | Array, kind: np.dtype[np.generic], bits: object) -> Any:
     array = np.asarray(side, kind)
     return array.view(bits) if not array.ndim else array.reshape(-1).view(bits)
 

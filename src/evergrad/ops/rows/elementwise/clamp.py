@@ -9,7 +9,7 @@ import numpy as np
 
 from evergrad.core.bind import bind
 from evergrad.core.families import elementwise, not_complex
-from evergrad.core.row_facts import cheap
+from evergrad.core.row_facts import Builder, Value, cheap
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.basic import fitting, where
 from evergrad.ops.surface.public import expose
@@ -27,24 +27,34 @@ def clamp(input: Tensor, min: object = None, max: object = None) -> Tensor:
     return clamp_max(input, max) if min is None else clamp_min(input, min)
 
 
+def _emit_clamp_min(b: Builder, x: Value, low: Value) -> Value:
+    return b.maximum(x, low)
+
+
+def _emit_clamp_max(b: Builder, x: Value, high: Value) -> Value:
+    return b.minimum(x, high)
+
+
+def emit_clamp(b: Builder, x: Value, low: Value, high: Value) -> Value:
+    return _emit_clamp_max(b, _emit_clamp_min(b, x, low), high)
+
+
 CLAMP_MIN = elementwise(
     "clamp_min", np.maximum,
     (lambda t, y, x, low: where(x >= low, t, 0), lambda t, y, x, low: where(x < low, t, 0)),
-    accepts=not_complex, emit=cheap(lambda b, x, low: b.maximum(x, low), lanes=True),
+    accepts=not_complex, emit=cheap(_emit_clamp_min), eager_loop=True,
     doc="Held above a bound.",
 )  # fmt: skip
 CLAMP_MAX = elementwise(
     "clamp_max", np.minimum,
     (lambda t, y, x, high: where(x <= high, t, 0), lambda t, y, x, high: where(x > high, t, 0)),
-    accepts=not_complex, emit=cheap(lambda b, x, high: b.minimum(x, high), lanes=True),
+    accepts=not_complex, emit=cheap(_emit_clamp_max), eager_loop=True,
     doc="Held below a bound.",
 )  # fmt: skip
 CLAMP = elementwise(
     "clamp", lambda x, low, high, **out: np.minimum(np.maximum(x, low), high, **out),
     (lambda t, y, x, low, high: where((x >= low) & (x <= high), t, 0), None, None),
-    emit=cheap(
-        lambda b, x, low, high: b.minimum(b.maximum(x, low), high), floats=True, lanes=True
-    ),
+    emit=cheap(emit_clamp),
     accepts=not_complex, eager_loop=True, doc="Held between two numbers.",
 )  # fmt: skip
 

@@ -19,6 +19,7 @@ from evergrad.core.namespace import late_bound
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.row_facts import AutocastPolicy, Builder, Emit, Value, cheap, numpy_evaluates
 from evergrad.core.shapes import TensorType, tensor_type
+from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, detached
 from evergrad.ops.rows.creation.constants import ones_like
 from evergrad.ops.rows.movement.complex_parts import imag
@@ -38,7 +39,7 @@ def _as_bool(d: dtype) -> dtype:
 
 
 def question(
-    name: str, function: Callable[..., Any], *aliases: str, inplace: bool = False, **options: Any
+    name: str, function: Callable[..., object], *aliases: str, inplace: bool = False, **options: Any
 ) -> TensorFunction:
     """A row of one argument with boolean results, public as function and method."""
     op = elementwise(name, function, NONDIFFERENTIABLE, result=_as_bool, **options)
@@ -46,7 +47,7 @@ def question(
 
 
 def relation(
-    name: str, function: Callable[..., Any], *aliases: str, **options: Any
+    name: str, function: Callable[..., object], *aliases: str, **options: Any
 ) -> TensorFunction:
     """A row of two arguments with boolean results, public in all forms."""
     op = elementwise(name, function, NONDIFFERENTIABLE, result=_as_bool, **options)
@@ -58,12 +59,12 @@ def relation(
 _BFLOAT16 = dtypes.bfloat16.np
 
 
-def _comparing(function: Callable[..., object]) -> Callable[..., Any]:
+def _comparing(function: Callable[..., object]) -> Callable[..., object]:
     """A number takes the type of the tensor it is compared with.
 
     NumPy sees to that, except for bfloat16, which it does not know."""
 
-    def compare(a: object, b: Any, **out: object) -> Any:
+    def compare(a: object, b: Any, **out: object) -> object:
         if type(b) in NUMBERS:
             if getattr(a, "dtype", None) == _BFLOAT16:
                 b = _BFLOAT16.type(b)
@@ -74,17 +75,21 @@ def _comparing(function: Callable[..., object]) -> Callable[..., Any]:
     return compare
 
 
-eq: Any = relation("eq", _comparing(np.equal), upcast=False,
+eq: Callable[..., Tensor] = relation("eq", _comparing(np.equal), upcast=False,
               emit=cheap(lambda b, x, y: b.eq(x, y)), commutative=True, doc="a == b")  # fmt: skip
-ne: Any = relation("ne", _comparing(np.not_equal), "not_equal", upcast=False,
+ne: Callable[..., Tensor] = relation("ne", _comparing(np.not_equal), "not_equal", upcast=False,
               emit=cheap(lambda b, x, y: b.ne(x, y)), commutative=True, doc="a != b")  # fmt: skip
-lt: Any = relation("lt", _comparing(np.less), "less", upcast=False, accepts=not_complex,
+lt: Callable[..., Tensor] = relation(
+    "lt", _comparing(np.less), "less", upcast=False, accepts=not_complex,
               emit=cheap(lambda b, x, y: b.lt(x, y)), doc="a < b")  # fmt: skip
-le: Any = relation("le", _comparing(np.less_equal), "less_equal", upcast=False, accepts=not_complex,
+le: Callable[..., Tensor] = relation(
+    "le", _comparing(np.less_equal), "less_equal", upcast=False, accepts=not_complex,
               emit=cheap(lambda b, x, y: b.le(x, y)), doc="a <= b")  # fmt: skip
-gt: Any = relation("gt", _comparing(np.greater), "greater", upcast=False, accepts=not_complex,
+gt: Callable[..., Tensor] = relation(
+    "gt", _comparing(np.greater), "greater", upcast=False, accepts=not_complex,
               emit=cheap(lambda b, x, y: b.gt(x, y)), doc="a > b")  # fmt: skip
-ge: Any = relation("ge", _comparing(np.greater_equal), "greater_equal", upcast=False,
+ge: Callable[..., Tensor] = relation(
+    "ge", _comparing(np.greater_equal), "greater_equal", upcast=False,
               accepts=not_complex, emit=cheap(lambda b, x, y: b.ge(x, y)),
               doc="a >= b")  # fmt: skip
 
@@ -100,24 +105,24 @@ operator("__ge__", ge)
 
 # -- logic --------------------------------------------------------------------------------------
 
-logical_and: Any = relation("logical_and", np.logical_and,
+logical_and: object = relation("logical_and", np.logical_and,
                        emit=cheap(lambda b, x, y: b.logical_and(b.truth(x), b.truth(y))),
                       eager_loop=True,
                        commutative=True,
                        doc="Both are nonzero.")  # fmt: skip
-logical_or: Any = relation("logical_or", np.logical_or,
+logical_or: object = relation("logical_or", np.logical_or,
                       emit=cheap(lambda b, x, y: b.logical_or(b.truth(x), b.truth(y))),
                       eager_loop=True,
                       commutative=True,
                       doc="At least one is nonzero.")  # fmt: skip
-logical_xor: Any = relation("logical_xor", np.logical_xor,
+logical_xor: object = relation("logical_xor", np.logical_xor,
                        emit=cheap(lambda b, x, y: b.logical_xor(b.truth(x), b.truth(y))),
                       eager_loop=True,
                        commutative=True,
                        doc="Exactly one is nonzero.")  # fmt: skip
-logical_not: Any = question("logical_not", np.logical_not, inplace=True,
+logical_not: object = question("logical_not", np.logical_not, inplace=True,
                        emit=cheap(lambda b, x: b.logical_not(b.truth(x))),
-                       doc="It is zero.")  # fmt: skip
+                       eager_loop=True, doc="It is zero.")  # fmt: skip
 
 
 # -- bits ---------------------------------------------------------------------------------------
@@ -130,7 +135,7 @@ def _bitwise(
     emit: Emit,
     doc: str,
     commutative: bool = True,
-) -> Any:
+) -> Callable[..., Tensor]:
     op = elementwise(
         name, function, NONDIFFERENTIABLE, promote=meet, accepts=accepts, emit=emit,
         commutative=commutative, doc=doc,
@@ -157,25 +162,27 @@ def _emit_right(b: Builder, x: Value, y: Value) -> Value:
     return _emit_shift(b, x, y, b.shift_right(x, y), beyond)
 
 
-bitwise_and: Any = _bitwise("bitwise_and", np.bitwise_and, _integral,
+bitwise_and: Callable[..., Tensor] = _bitwise("bitwise_and", np.bitwise_and, _integral,
                        cheap(lambda b, x, y: b.bit_and(x, y)), "Bits set in both.")  # fmt: skip
-bitwise_or: Any = _bitwise("bitwise_or", np.bitwise_or, _integral,
+bitwise_or: Callable[..., Tensor] = _bitwise("bitwise_or", np.bitwise_or, _integral,
                       cheap(lambda b, x, y: b.bit_or(x, y)), "Bits set in either.")  # fmt: skip
-bitwise_xor: Any = _bitwise("bitwise_xor", np.bitwise_xor, _integral,
+bitwise_xor: Callable[..., Tensor] = _bitwise("bitwise_xor", np.bitwise_xor, _integral,
                        cheap(lambda b, x, y: b.bit_xor(x, y)),
                        "Bits set in exactly one.")  # fmt: skip
-bitwise_left_shift: Any = _bitwise(
+bitwise_left_shift: Callable[..., Tensor] = _bitwise(
     "bitwise_left_shift", np.left_shift, _integral_not_bool, cheap(_emit_left), "a << b",
     commutative=False,
 )  # fmt: skip
-bitwise_right_shift: Any = _bitwise(
+bitwise_right_shift: Callable[..., Tensor] = _bitwise(
     "bitwise_right_shift", np.right_shift, _integral_not_bool, cheap(_emit_right), "a >> b",
     commutative=False,
 )  # fmt: skip
 BITWISE_NOT = elementwise("bitwise_not", np.invert, NONDIFFERENTIABLE, accepts=_integral,
                           emit=cheap(lambda b, x: b.bit_not(x)),
                           doc="All bits flipped; for booleans, not.")  # fmt: skip
-bitwise_not = expose_op(BITWISE_NOT, ("bitwise_not",), inplace=True, params=("input",))
+bitwise_not: TensorFunction = expose_op(
+    BITWISE_NOT, ("bitwise_not",), inplace=True, params=("input",)
+)
 
 BITWISE_AND = row_of(bitwise_and)
 
@@ -201,7 +208,7 @@ isnan: Any = late_bound(
     question("isnan", np.isnan, emit=cheap(lambda b, x: b.is_nan(x)), doc="Not a number.")
 )
 ISNAN = row_of(isnan)
-isinf: Any = question("isinf", np.isinf, emit=cheap(lambda b, x: b.is_inf(x)),
+isinf: Callable[..., Tensor] = question("isinf", np.isinf, emit=cheap(lambda b, x: b.is_inf(x)),
                  doc="Infinite; complex numbers in either part.")  # fmt: skip
 isfinite: Any = question("isfinite", np.isfinite, emit=cheap(lambda b, x: b.is_finite(x)),
                     doc="Neither infinite nor NaN.")  # fmt: skip
@@ -215,13 +222,16 @@ def _emit_signbit(b: Builder, x: Value) -> Value:
     return b.sign_bit(x) if b.is_float else b.lt(x, b.number(0))
 
 
-isposinf = question("isposinf", lambda x, **out: np.equal(x, np.inf, **out), accepts=not_complex,
+isposinf: TensorFunction = question(
+    "isposinf", lambda x, **out: np.equal(x, np.inf, **out), accepts=not_complex,
                     emit=cheap(lambda b, x: _emit_equals(b, x, math.inf)),
                     doc="Equal to inf.")  # fmt: skip
-isneginf = question("isneginf", lambda x, **out: np.equal(x, -np.inf, **out), accepts=not_complex,
+isneginf: TensorFunction = question(
+    "isneginf", lambda x, **out: np.equal(x, -np.inf, **out), accepts=not_complex,
                     emit=cheap(lambda b, x: _emit_equals(b, x, -math.inf)),
                     doc="Equal to -inf.")  # fmt: skip
-signbit: Any = question("signbit", np.signbit, accepts=not_complex, emit=cheap(_emit_signbit),
+signbit: Callable[..., Tensor] = question(
+    "signbit", np.signbit, accepts=not_complex, emit=cheap(_emit_signbit),
                    doc="Negative, or -0.0.")  # fmt: skip
 
 
@@ -230,7 +240,7 @@ def isreal(input: Tensor) -> Tensor:
     """Whether each element has no imaginary part."""
     if not input.dtype.is_complex:
         return ones_like(input, dtype=dtypes.bool_)
-    return eq(imag(input), 0)  # type: ignore[no-any-return]
+    return eq(imag(input), 0)
 
 
 # -- questions about whole tensors --------------------------------------------------------------
@@ -251,7 +261,7 @@ def isclose(
     if equal_nan and a.dtype.category >= dtypes.FLOATING:
         close = close | (isnan(a) & isnan(b))
     if rtol == 0 and atol == 0:
-        return close  # type: ignore[no-any-return]
+        return close
     if a.dtype.category < dtypes.FLOATING:
         a, b = (cast(x, dtypes.get_default_dtype()) for x in (a, b))
     error = abs(a - b)
@@ -263,7 +273,7 @@ def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
     """Whether :func:`isclose` holds everywhere."""
-    return bool(isclose(input, other, rtol, atol, equal_nan).array().all())
+    return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
 @expose(out=False)
@@ -271,7 +281,11 @@ def equal(input: Tensor, other: Tensor) -> bool:
     """Whether both have the same shape and the same elements."""
     if not isinstance(other, Tensor):
         raise TypeError(f"equal(): argument 'other' must be Tensor, not {type(other).__name__}")
-    return input._type.shape == other._type.shape and bool(eq(input, other).array().all())
+    if input._type is other._type and not STATE.get().intercepted:
+        mine, theirs = input._value, other._value
+        if mine.__class__ is np.ndarray and theirs.__class__ is np.ndarray:
+            return bool(np.logical_and.reduce(mine == theirs, axis=None))
+    return input._type.shape == other._type.shape and bool(eq(input, other).all())
 
 
 def _isin_type(elements: TensorType, test_elements: TensorType, *, invert: bool) -> TensorType:
@@ -290,7 +304,7 @@ ISIN = opaque(
 
 @expose(method=False, keywords={"element": "elements", "test_element": "test_elements"})
 def isin(
-    elements: object, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+    elements: object, test_elements: object, *, assume_unique: bool = False, invert: bool = False
 ) -> Tensor:
     """Whether each element occurs among ``test_elements``."""
     if not isinstance(elements, Tensor) and not isinstance(test_elements, Tensor):

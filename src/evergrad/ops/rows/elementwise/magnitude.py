@@ -6,7 +6,8 @@ In each formula ``t`` is the tangent and ``y`` the result. ``abs``, ``sign`` and
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.elementwise.basic import CLONE, ZERO_SLOPE, unary, where, zeros_where
 from evergrad.ops.rows.movement.complex_parts import real
 from evergrad.ops.surface.public import expose, expose_op
+
+if TYPE_CHECKING:
+    from evergrad.ops.surface.public import TensorFunction
 
 
 @late_bound
@@ -42,12 +46,12 @@ def _complex_abs_vjp(g: Tensor, out: Tensor, z: Tensor) -> Tensor:
     return sgn(z) * cast(g, z.dtype)
 
 
-def _complex_abs_jvp(tangents: Any, out: Tensor, z: Tensor) -> Tensor:
+def _complex_abs_jvp(tangents: Sequence[Tensor], out: Tensor, z: Tensor) -> Tensor:
     return real(conj(sgn(z)) * tangents[0])
 
 
 ABS_REAL = elementwise("abs", np.absolute, (_slope_of_abs,), accepts=not_complex,
-                       emit=cheap(lambda b, x: b.abs(x), lanes=True), doc="|x|")  # fmt: skip
+                       emit=cheap(lambda b, x: b.abs(x)), doc="|x|")  # fmt: skip
 # |z| maps complex to real: both derivatives are written for real directions.
 ABS_COMPLEX = opaque(
     "abs_complex", np.absolute, lambda z: tensor_type(z.shape, z.dtype.to_real()),
@@ -66,7 +70,7 @@ def abs(input: Tensor) -> Tensor:
     return bind(ABS_REAL, input)  # type: ignore[no-any-return]
 
 
-def _sign_eval(x: Array) -> Any:
+def _sign_eval(x: Array) -> object:
     """NaN has no sign either: 0."""
     return x.copy() if x.dtype.kind == "b" else np.subtract((x > 0).astype(x.dtype), x < 0)
 
@@ -76,11 +80,12 @@ def _emit_sign(b: Builder, x: Value) -> Value:
     return b.choose(b.lt(x, b.number(0)), b.number(-1), above)
 
 
-sign = unary("sign", _sign_eval, ZERO_SLOPE, promote=meet, accepts=not_complex, takes_out=False,
+sign: TensorFunction = unary(
+    "sign", _sign_eval, ZERO_SLOPE, promote=meet, accepts=not_complex, takes_out=False,
              emit=cheap(_emit_sign), eager_loop=True, doc="-1, 0 or 1.")  # fmt: skip
 
 
-def _sgn_eval(z: Array) -> Any:
+def _sgn_eval(z: Array) -> object:
     if z.dtype.kind != "c":
         return _sign_eval(z)
     size = np.absolute(z)
@@ -98,5 +103,5 @@ def _sgn_slope(t: Tensor, y: Tensor, z: Tensor) -> Tensor:
 
 SGN = elementwise("sgn", _sgn_eval, (_sgn_slope,), holomorphic=False, takes_out=False,
                   emit=cheap(_emit_sign, floats=True), doc="z / |z|, and 0 at 0.")  # fmt: skip
-sgn = expose_op(SGN, ("sgn",), inplace=True, params=("input",))
+sgn: TensorFunction = expose_op(SGN, ("sgn",), inplace=True, params=("input",))
 expose("__abs__", function=False)(abs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from evergrad.ops.rows.elementwise.logic import isnan
 from evergrad.ops.rows.elementwise.trigonometry import atan2
 from evergrad.ops.rows.movement.complex_parts import imag, real
 from evergrad.ops.surface.public import expose
+
+if TYPE_CHECKING:
+    from evergrad import return_types
 
 # -- divisors and multiples ---------------------------------------------------------------------
 
@@ -79,7 +82,7 @@ MANTISSA = elementwise(
 
 
 @expose()
-def frexp(input: Tensor) -> Any:
+def frexp(input: Tensor) -> return_types.frexp:
     """``input`` as ``mantissa * 2 ** exponent`` with a mantissa between 0.5 and 1 in size."""
     if not input.dtype.is_floating_point:
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")

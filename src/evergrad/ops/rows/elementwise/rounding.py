@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,20 +14,27 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.basic import ZERO_SLOPE, unary
 from evergrad.ops.surface.public import expose
 
+if TYPE_CHECKING:
+    from evergrad.ops.surface.public import TensorFunction
 
-def _rounding(function: Callable[..., object]) -> Callable[..., Any]:
+
+def _rounding(function: Callable[..., object]) -> Callable[..., object]:
     return lambda x, **out: function(x, **out) if x.dtype.kind in "fV" else np.positive(x, **out)
 
 
-floor = unary("floor", _rounding(np.floor), ZERO_SLOPE, promote=meet, accepts=real_number,
+floor: TensorFunction = unary(
+    "floor", _rounding(np.floor), ZERO_SLOPE, promote=meet, accepts=real_number,
               emit=cheap(lambda b, x: b.floor(x), floats=True),
               doc="Rounded downwards.")  # fmt: skip
-ceil = unary("ceil", _rounding(np.ceil), ZERO_SLOPE, promote=meet, accepts=real_number,
+ceil: TensorFunction = unary(
+    "ceil", _rounding(np.ceil), ZERO_SLOPE, promote=meet, accepts=real_number,
              emit=cheap(lambda b, x: b.ceil(x), floats=True), doc="Rounded upwards.")  # fmt: skip
-trunc = unary("trunc", _rounding(np.trunc), ZERO_SLOPE, "fix", promote=meet, accepts=real_number,
+trunc: TensorFunction = unary(
+    "trunc", _rounding(np.trunc), ZERO_SLOPE, "fix", promote=meet, accepts=real_number,
               emit=cheap(lambda b, x: b.trunc(x), floats=True),
               doc="Rounded towards zero.")  # fmt: skip
-frac = unary("frac", lambda x, **out: np.subtract(x, np.trunc(x), **out), lambda t, y, x: t,
+frac: TensorFunction = unary(
+    "frac", lambda x, **out: np.subtract(x, np.trunc(x), **out), lambda t, y, x: t,
              promote=meet, accepts=lambda d: d.is_floating_point,
              emit=cheap(lambda b, x: b.sub(x, b.trunc(x)), floats=True), eager_loop=True,
              doc="x - trunc(x)")  # fmt: skip

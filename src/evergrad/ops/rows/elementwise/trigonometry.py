@@ -14,27 +14,27 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.basic import binary, rsqrt, unary, where
 from evergrad.ops.surface.public import TensorFunction
 
-sin = unary("sin", np.sin, lambda t, y, x: t * cos(x), emit=elementary("sin"),
-            doc="The sine.")  # fmt: skip
+sin: TensorFunction = unary("sin", np.sin, lambda t, y, x: t * cos(x), emit=elementary("sin"),
+            eager_loop=True, doc="The sine.")  # fmt: skip
 cos: TensorFunction = unary("cos", np.cos, lambda t, y, x: -t * sin(x),
-                            emit=elementary("cos"), doc="The cosine.")  # fmt: skip
-tan = unary(
+                            emit=elementary("cos"), eager_loop=True, doc="The cosine.")  # fmt: skip
+tan: TensorFunction = unary(
     "tan", np.tan, lambda t, y, x: t * (y * y + 1), emit=elementary("tan"), doc="The tangent."
 )
-asin = unary("asin", np.arcsin, lambda t, y, x: t * rsqrt(1 - x * x), "arcsin",
+asin: TensorFunction = unary("asin", np.arcsin, lambda t, y, x: t * rsqrt(1 - x * x), "arcsin",
              emit=elementary("asin"), doc="The inverse sine.")  # fmt: skip
-acos = unary("acos", np.arccos, lambda t, y, x: -t * rsqrt(1 - x * x), "arccos",
+acos: TensorFunction = unary("acos", np.arccos, lambda t, y, x: -t * rsqrt(1 - x * x), "arccos",
              emit=elementary("acos"), doc="The inverse cosine.")  # fmt: skip
-atan = unary("atan", np.arctan, lambda t, y, x: t / (x * x + 1), "arctan",
+atan: TensorFunction = unary("atan", np.arctan, lambda t, y, x: t / (x * x + 1), "arctan",
              emit=elementary("atan"), doc="The inverse tangent.")  # fmt: skip
-sinh = unary("sinh", np.sinh, lambda t, y, x: t * cosh(x), emit=elementary("sinh"),
+sinh: TensorFunction = unary("sinh", np.sinh, lambda t, y, x: t * cosh(x), emit=elementary("sinh"),
              doc="The hyperbolic sine.")  # fmt: skip
 cosh: TensorFunction = unary("cosh", np.cosh, lambda t, y, x: t * sinh(x),
                              emit=elementary("cosh"), doc="The hyperbolic cosine.")  # fmt: skip
-tanh = unary("tanh", np.tanh, lambda t, y, x: t * (1 - y * y),
-             emit=elementary("tanh", lanes=True),
+tanh: TensorFunction = unary("tanh", np.tanh, lambda t, y, x: t * (1 - y * y),
+             emit=elementary("tanh"),
              doc="The hyperbolic tangent.")  # fmt: skip
-asinh = unary("asinh", np.arcsinh, lambda t, y, x: t * rsqrt(x * x + 1), "arcsinh",
+asinh: TensorFunction = unary("asinh", np.arcsinh, lambda t, y, x: t * rsqrt(x * x + 1), "arcsinh",
               emit=elementary("asinh"), doc="The inverse hyperbolic sine.")  # fmt: skip
 
 
@@ -45,10 +45,11 @@ def _acosh_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
     return t * rsqrt(x * x - 1)
 
 
-acosh = unary("acosh", np.arccosh, _acosh_slope, "arccosh",
+acosh: TensorFunction = unary("acosh", np.arccosh, _acosh_slope, "arccosh",
               emit=elementary("acosh"), doc="The inverse hyperbolic cosine.")  # fmt: skip
-atanh = unary("atanh", np.arctanh, lambda t, y, x: t / (1 - x * x), "arctanh",
-              emit=elementary("atanh"), doc="The inverse hyperbolic tangent.")  # fmt: skip
+atanh: TensorFunction = unary("atanh", np.arctanh, lambda t, y, x: t / (1 - x * x), "arctanh",
+              emit=elementary("atanh"), eager_loop=True,
+              doc="The inverse hyperbolic tangent.")  # fmt: skip
 
 
 def _atan2_a(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -64,10 +65,11 @@ def _nonzero_square_sum(a: Tensor, b: Tensor) -> Tensor:
     return where(total == 0, 1, total)  # the slope at the origin is taken as 0
 
 
-atan2 = binary("atan2", np.arctan2, (_atan2_a, _atan2_b), "arctan2", promote=meet_as_float,
+atan2: TensorFunction = binary(
+    "atan2", np.arctan2, (_atan2_a, _atan2_b), "arctan2", promote=meet_as_float,
                accepts=not_complex, emit=elementary("atan2"),
                doc="The angle of the point (b, a).")  # fmt: skip
-hypot = binary(
+hypot: TensorFunction = binary(
     "hypot", np.hypot,
     (lambda t, y, a, b: t * (a / where(y == 0, 1, y)),
      lambda t, y, a, b: t * (b / where(y == 0, 1, y))),

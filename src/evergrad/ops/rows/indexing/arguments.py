@@ -13,7 +13,10 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype
 from evergrad.core.inplace import assign, write_in_place
 from evergrad.core.op import Op
+from evergrad.core.prepared import prepared
 from evergrad.core.tensor import Tensor
+from evergrad.core.tracing import is_known
+from evergrad.ops.rows.creation.constants import check_number
 from evergrad.ops.rows.elementwise.basic import WHERE
 from evergrad.ops.rows.movement.views import reshape
 from evergrad.ops.surface.public import expose, named_in_place
@@ -28,6 +31,7 @@ def writing(prepare: Callable[..., Write]) -> Callable[..., Tensor]:
     """Make a prepared write public: as function and method, and in place without a copy."""
     name = prepare.__name__
 
+    @prepared
     @functools.wraps(prepare)
     def function(input: Tensor, *args: object, **kwargs: object) -> Tensor:
         op, operands, attrs = prepare(input, *args, **kwargs)
@@ -35,7 +39,7 @@ def writing(prepare: Callable[..., Write]) -> Callable[..., Tensor]:
         same = written._type.shape == input._type.shape
         return written if same else reshape(written, input._type.shape)
 
-    def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def in_place(self: Tensor, *args: object, **kwargs: object) -> Tensor:
         if "axis" in kwargs:
             kwargs["dim"] = kwargs.pop("axis")
         op, operands, attrs = prepare(self, *args, **kwargs)
@@ -54,7 +58,7 @@ def writing(prepare: Callable[..., Write]) -> Callable[..., Tensor]:
 # -- arguments ----------------------------------------------------------------------------------
 
 
-def number_as(value: Any, target: dtype) -> Any:
+def number_as(value: Any, target: dtype) -> object:
     """A number as one of this type; one that does not fit is refused, a fraction is cut off."""
     value = value.item() if isinstance(value, np.generic) else value
     if target.is_complex:
@@ -74,6 +78,13 @@ def number_as(value: Any, target: dtype) -> Any:
     if not min(limits.min, -limits.max) <= value <= limits.max:
         raise refusal
     return value
+
+
+def checked_number(value: object, target: dtype) -> Any:
+    """``number_as`` for functions that also refuse what is beyond a floating type."""
+    if value.__class__ in (float, complex) and target.category >= dtypes.FLOATING:
+        check_number(value, target)
+    return number_as(value, target)
 
 
 def at_least_1d(x: Tensor) -> Tensor:
@@ -107,12 +118,14 @@ def require_dtype(name: str, input: Tensor, source: Tensor) -> None:
         )
 
 
-def fill_value(name: str, input: Tensor, value: object) -> Any:
+def fill_value(name: str, input: Tensor, value: object) -> object:
     if not isinstance(value, Tensor):
-        return number_as(value, input.dtype)
+        return checked_number(value, input.dtype)
     if value.ndim:
         raise RuntimeError(
             f"{name} only supports a 0-dimensional value tensor, but got tensor with "
             f"{value.ndim} dimension(s)."
         )
+    if value.dtype is not input.dtype and is_known(value):
+        checked_number(value.item(), input.dtype)
     return cast(value, input.dtype)

@@ -8,18 +8,22 @@ would.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+
+import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
+from evergrad.core.functionalize import data_size
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
+from evergrad.core.prepared import prepared
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, broadcast_shapes, normalize_dim
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.core.tracing import is_known
+from evergrad.core.types import Array
 from evergrad.errors import ShapeError
 from evergrad.extension import ExtensionPoint
 from evergrad.ops.rows.check import require
@@ -28,8 +32,8 @@ from evergrad.ops.rows.elementwise.basic import WHERE
 from evergrad.ops.rows.indexing.arguments import (
     Write,
     at_least_1d,
+    checked_number,
     fill_value,
-    number_as,
     require_dtype,
     require_index,
     writing,
@@ -51,7 +55,7 @@ from evergrad.ops.rows.indexing.scatter import (
     take_along_dim,
 )
 from evergrad.ops.rows.movement.views import expand, reshape
-from evergrad.ops.rows.reduce.extrema import argmax
+from evergrad.ops.rows.reduce.extrema import amax, argmax
 from evergrad.ops.surface.public import NUMBERS, expose
 
 _sparse_lookup: ExtensionPoint[..., Tensor] = ExtensionPoint("sparse_lookup")
@@ -90,6 +94,7 @@ def _vector_write(
 
 @late_bound
 @expose(numpy_names=True)
+@prepared
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of a dimension with the given numbers."""
     index = require_index("index_select", index)
@@ -112,7 +117,7 @@ def index_add(
     """``alpha * source`` added, slice by slice, to the slices with the given numbers."""
     index = require_index("index_add_", index)
     if not (type(alpha) in NUMBERS and alpha == 1):
-        source = source * number_as(alpha, source.dtype)
+        source = source * checked_number(alpha, source.dtype)
     return _vector_write("index_add_", INDEX_ADD, input, dim, index, source)
 
 
@@ -180,10 +185,16 @@ def embedding(
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """A last dimension that is 1 at the place the number names and 0 elsewhere."""
     if tensor.dtype is not dtypes.int64:
-        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+        raise RuntimeError(
+            "one_hot is only applicable to index tensor of type LongTensor. Got "
+            f"{tensor.dtype.name}; convert it with .long()."
+        )
     if not tensor._type.numel:
         if num_classes <= 0:
             raise RuntimeError("Can not infer total number of classes from empty tensor.")
+    elif num_classes == -1 and (greatest := _greatest(tensor)) is not None:
+        require(tensor >= 0, RuntimeError, lambda: "Class values must be non-negative.")
+        num_classes = greatest + 1
     elif num_classes == -1 or is_known(tensor):
         num_classes = _checked_classes(tensor.array(), num_classes)
     else:
@@ -196,12 +207,18 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return cast(reshape(tensor, (*tensor._type.shape, 1)) == places, dtypes.int64)
 
 
-def _checked_classes(classes: Any, count: int) -> int:
-    if classes.min() < 0:
+def _greatest(tensor: Tensor) -> int | None:
+    """The greatest element as a size that depends on the data; ``None`` if it can be read."""
+    return None if is_known(tensor) else data_size(amax(tensor))
+
+
+def _checked_classes(classes: Array, count: int) -> int:
+    if np.minimum.reduce(classes, axis=None) < 0:
         raise RuntimeError("Class values must be non-negative.")
+    most = np.maximum.reduce(classes, axis=None)
     if count == -1:
-        return int(classes.max()) + 1
-    if classes.max() >= count:
+        return int(most) + 1
+    if most >= count:
         raise RuntimeError("Class values must be smaller than num_classes.")
     return count
 

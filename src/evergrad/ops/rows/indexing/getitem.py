@@ -17,13 +17,15 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.inplace import assign, write_in_place
-from evergrad.core.python_numbers import PythonNumber
+from evergrad.core.op import Op
+from evergrad.core.python_numbers import DeferredNumber, PythonNumber
 from evergrad.core.shapes import Shape
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.tracing import is_known
-from evergrad.ops.rows.creation.constants import FULL
+from evergrad.ops.rows.creation.constants import FULL, constant
 from evergrad.ops.rows.elementwise.basic import WHERE
+from evergrad.ops.rows.indexing import direct
 from evergrad.ops.rows.indexing.arguments import number_as
 from evergrad.ops.rows.indexing.functions import (
     is_mask,
@@ -35,7 +37,7 @@ from evergrad.ops.rows.indexing.functions import (
 )
 from evergrad.ops.rows.indexing.index import INDEX
 from evergrad.ops.rows.indexing.masked import masked_values
-from evergrad.ops.rows.movement.slices import SLICE
+from evergrad.ops.rows.movement.slices import SLICE, sliced
 from evergrad.ops.rows.movement.views import EXPAND, PERMUTE, RESHAPE, expand, reshape
 from evergrad.ops.surface.public import NUMBERS
 
@@ -73,7 +75,7 @@ class _Reader:
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         # For the rows: how each dimension is cut, and the shape if dimensions are new.
-        self.slices: list[Any] = []
+        self.slices: list[object] = []
         self.extents: list[int] = []
         self.cut = False
         self.reshaped = False
@@ -141,12 +143,12 @@ class _Reader:
         self.picks.append((len(self.extents), from_array(np.zeros(int(value), np.int64))))
         self.new_dimension()
 
-    def view(self, x: Tensor) -> Tensor:
+    def view(self, x: Tensor, rows: list[Any]) -> Tensor:
         if self.cut or not (self.reshaped or self.picks):
-            x = bind(SLICE, x, slices=tuple(self.slices))
+            x = _noted(rows, SLICE, x, slices=tuple(self.slices))
         if self.reshaped:
             rest = self.shape[len(self.slices) :]
-            x = bind(RESHAPE, x, shape=(*self.extents, *rest))
+            x = _noted(rows, RESHAPE, x, shape=(*self.extents, *rest))
         return x
 
 
@@ -187,7 +189,7 @@ def _list_as_index(item: Any) -> Tensor:
     return from_array(array)
 
 
-def _items(index: object) -> Sequence[Any]:
+def _items(index: object) -> Sequence[object]:
     """An index as a sequence of items; a list of more than numbers is one, as in PyTorch."""
     if index.__class__ is tuple:
         return index
@@ -213,7 +215,9 @@ def _read(x: Tensor, index: object) -> _Reader:
 # -- picking by index tensors -------------------------------------------------------------------
 
 
-def _grouped(view: Tensor, picks: Sequence[tuple[int, Tensor]]) -> tuple[Tensor, list[Tensor], int]:
+def _grouped(
+    view: Tensor, picks: Sequence[tuple[int, Tensor]], rows: list[object]
+) -> tuple[Tensor, list[Tensor], int]:
     """The view with the picked dimensions side by side, the index tensors, and where they start."""
     dims: list[int] = []
     places: list[Tensor] = []
@@ -224,17 +228,17 @@ def _grouped(view: Tensor, picks: Sequence[tuple[int, Tensor]]) -> tuple[Tensor,
     start = dims[0]
     if dims[-1] - start != len(dims) - 1:
         rest = [d for d in range(view.ndim) if d not in dims]
-        view = bind(PERMUTE, view, order=(*dims, *rest))
+        view = _noted(rows, PERMUTE, view, order=(*dims, *rest))
         start = 0
     return view, places, start
 
 
-def _plain_slices(index: object, shape: Shape) -> tuple[Any, ...] | None:
+def _plain_slices(index: object, shape: Shape) -> tuple[tuple[int, int, int] | int, ...] | None:
     """The slices of an index of numbers and slices alone, the common case; else ``None``."""
     items = index if index.__class__ is tuple else (index,)
     if len(items) > len(shape):
         return None
-    slices: list[Any] = []
+    slices: list[int | tuple[int, int, int]] = []
     for item, extent in zip(items, shape, strict=False):
         if item.__class__ is slice:
             slices.append(_bounds(item, extent))
@@ -245,22 +249,52 @@ def _plain_slices(index: object, shape: Shape) -> tuple[Any, ...] | None:
     return tuple(slices)
 
 
+def _noted(rows: list[object], op: Op, x: Tensor, *others: Tensor, **attrs: object) -> Any:
+    """Bind a row, and note its specialization."""
+    found = bind(op, x, *others, **attrs)
+    types = tuple([t._type for t in (x, *others)])
+    rows.append(op.specializations.get((types, tuple(attrs.items()))))
+    return found
+
+
 def getitem(self: Tensor, index: object) -> Tensor:
     """The part of a tensor that an index names: a view for slices, a copy for index tensors."""
     slices = _plain_slices(index, self._type.shape)
     if slices is not None:
-        return bind(SLICE, self, slices=slices)  # type: ignore[no-any-return]
+        return sliced(self, slices)
+    if index.__class__ is not tuple and isinstance(index, Tensor):
+        found = direct.masked(self, index)
+        if found is not None:
+            return found
+    kinds: list[Any] = [self._type]
+    tensors: list[Tensor] = []
+    if STATE.get().intercepted or not direct.describe(index, kinds, tensors):
+        return _read_and_bind(self, index, [])
+    key = tuple(kinds)
+    reading = direct.PREPARED.get(key)
+    if reading is not None:
+        return direct.read(self, reading, tensors)
+    rows: list[Any] = []
+    made = _read_and_bind(self, index, rows)
+    if rows and all(row is not None and row.is_direct for row in rows):
+        pick = rows.pop() if tensors else None
+        direct.PREPARED[key] = tuple(rows), pick
+    return made
+
+
+def _read_and_bind(self: Tensor, index: object, rows: list[object]) -> Tensor:
+    """Read an index and bind what it names; note the rows."""
     if isinstance(index, Tensor) and index._type.dtype is dtypes.int64 and index._type.shape:
         require_index_fits(index, self._type.shape, 0)
-        return bind(INDEX, self, index, start=0, wrap=True)  # type: ignore[no-any-return]
+        return _noted(rows, INDEX, self, index, start=0, wrap=True)  # type: ignore[no-any-return]
     reader = _read(self, index)
-    view = reader.view(self)
+    view = reader.view(self, rows)
     if not reader.picks:
         return view
-    view, places, start = _grouped(view, reader.picks)
+    view, places, start = _grouped(view, reader.picks, rows)
     if len(places) > 1:
         shape_at(view, places, start)
-    return bind(INDEX, view, *places, start=start, wrap=True)  # type: ignore[no-any-return]
+    return _noted(rows, INDEX, view, *places, start=start, wrap=True)  # type: ignore[no-any-return]
 
 
 # -- assignment ---------------------------------------------------------------------------------
@@ -272,10 +306,13 @@ def setitem(self: Tensor, index: object, value: object) -> None:
         value = _as_number(self, value)
     slices = _plain_slices(index, self._type.shape)
     if slices is not None:
-        _write_view(bind(SLICE, self, slices=slices), value)
+        if not direct.write(self, index, slices, value):
+            _write_view(sliced(self, slices), value)
+        return
+    if direct.write_picked(self, index, value):
         return
     reader = _read(self, index)
-    view = reader.view(self)
+    view = reader.view(self, [])
     picks = reader.picks
     if not picks:
         _write_view(view, value)
@@ -284,12 +321,12 @@ def setitem(self: Tensor, index: object, value: object) -> None:
     elif len(picks) == 1 and is_mask(picks[0][1]) and not is_known(picks[0][1]):
         _write_traced_mask(view, picks[0], value)
     else:
-        view, places, start = _grouped(view, picks)
+        view, places, start = _grouped(view, picks, [])
         op, operands, attrs = write_at(view, places, value, start)
         write_in_place(op, *operands, **attrs)
 
 
-def _as_number(target: Tensor, value: Any) -> Any:
+def _as_number(target: Tensor, value: object) -> object:
     if type(value) is PythonNumber and target.dtype.is_floating_point:
         number = value.symbolic()
         return cast(number.tensor, target.dtype) if type(number) is SymbolicNumber else number
@@ -305,10 +342,12 @@ def _is_one(value: object) -> bool:
     return not isinstance(value, Tensor) or value._type.numel == 1
 
 
-def _write_view(view: Tensor, value: Any) -> None:
+def _write_view(view: Tensor, value: object) -> None:
     shape = view._type.shape
     if not isinstance(value, Tensor):
-        value = bind(FULL, value, size=(), dtype=view.dtype)
+        value = constant((), value, view.dtype) if type(value) is DeferredNumber else bind(
+            FULL, value, size=(), dtype=view.dtype
+        )  # fmt: skip
         value = bind(EXPAND, value, shape=shape) if shape else value
     elif _same_elements(view, value):
         return
@@ -380,7 +419,7 @@ def _contains(self: Tensor, element: object) -> bool:
     return bool((self == element).any())
 
 
-getitem.__name__ = "__getitem__"
+getitem.__name__, setitem.__name__ = "__getitem__", "__setitem__"
 setattr(Tensor, "__getitem__", getitem)  # noqa: B010 - declared in a stub
 setattr(Tensor, "__setitem__", setitem)  # noqa: B010 - declared in a stub
 setattr(Tensor, "__iter__", _iterate)  # noqa: B010 - unknown to the type checker

@@ -57,11 +57,15 @@ _PIECE = 65536
 
 Refusal = Callable[[str], Exception]
 
+_INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
+
 
 def in_bounds(index: Array, extent: int, dim: int, wrap: bool, error: Refusal) -> Array:
     """The index counted from the front; ``wrap`` lets negative ones count from the end."""
     if not index.size:
         return index
+    if index.dtype is _INT64 and np.maximum.reduce(index.view(_UINT64), axis=None) < extent:
+        return index  # negative ones would be huge
     low, high = np.minimum.reduce(index, axis=None), np.maximum.reduce(index, axis=None)
     if high >= extent or low < (-extent if wrap else 0):
         place = high if high >= extent else low
@@ -101,7 +105,7 @@ def _not_in_self(text: str) -> IndexError:
     return IndexError(f"index out of range in self: {text}")
 
 
-def _index_eval(x: Any, *indices: Any, start: int, wrap: bool, out: Any = None) -> Any:
+def _index_eval(x: Array, *indices: Any, start: int, wrap: bool, out: Any = None) -> object:
     extents = x.shape[start : start + len(indices)]
     if len(indices) > 1 and any(not i.size for i in indices):
         return _nothing(x, indices, start)
@@ -123,13 +127,15 @@ def _index_eval(x: Any, *indices: Any, start: int, wrap: bool, out: Any = None) 
     return found
 
 
-def _nothing(x: Any, indices: Sequence[Any], start: int) -> Any:
+def _nothing(x: Array, indices: tuple[Array, Array], start: int) -> Array:
     """The elements at no places; what the other indices say is not looked at."""
     found = np.broadcast_shapes(*[i.shape for i in indices])
     return np.zeros((*x.shape[:start], *found, *x.shape[start + len(indices) :]), x.dtype)
 
 
-def _index_transpose(g: Tensor, x: Tensor, *indices: Tensor, start: int, wrap: bool) -> Any:
+def _index_transpose(
+    g: Tensor, x: Tensor, *indices: Tensor, start: int, wrap: bool
+) -> tuple[Tensor | None, ...]:
     extents = x._type.shape[start : start + len(indices)]
     return bind(INDEX_SUM, g, *indices, start=start, extents=extents), *[None] * len(indices)
 
@@ -156,6 +162,17 @@ INDEX = linear("index", _index_eval, _index_type, _index_transpose, batch=_batch
                doc="The elements at index tensors.")  # fmt: skip
 
 
+def _index_evaluator(
+    plain: Callable[..., object], x: TensorType, *indices: TensorType, start: int, wrap: bool
+) -> Callable[..., object]:
+    if len(indices) > 1:
+        return plain
+    return lanes.take_evaluator(x, indices[0], start, plain)
+
+
+INDEX.prepare_for = _index_evaluator
+
+
 # -- index: the transpose, and writes -----------------------------------------------------------
 
 
@@ -164,7 +181,7 @@ def _index_sum_type(g: TensorType, *indices: TensorType, start: int, extents: Sh
     return tensor_type((*g.shape[:start], *extents, *g.shape[start + rank :]), g.dtype)
 
 
-def _index_sum_eval(g: Array, *indices: Any, start: int, extents: Shape) -> Array:
+def _index_sum_eval(g: Array, *indices: Array, start: int, extents: Shape) -> Array:
     rank = max(i.ndim for i in indices)
     out = np.zeros((*g.shape[:start], *extents, *g.shape[start + rank :]), g.dtype)
     _add_at(out, g, indices, start, wrap=True)
@@ -173,9 +190,9 @@ def _index_sum_eval(g: Array, *indices: Any, start: int, extents: Shape) -> Arra
 
 def _add_at(out: Array, source: Array, indices: Sequence[object], start: int, wrap: bool) -> None:
     """Add the source at the indices; where they repeat, one after the other."""
-    if not source.size or not out.size:
-        return
     extents = out.shape[start : start + len(indices)]
+    if not source.size or not (out.size or 0 in extents):
+        return
     indices = _all_in_bounds(indices, extents, wrap, IndexError if wrap else RuntimeError)
     if not out.flags.c_contiguous:
         np.add.at(out, (slice(None),) * start + indices, source)
@@ -194,7 +211,7 @@ def _add_at(out: Array, source: Array, indices: Sequence[object], start: int, wr
         _add_elements(target, source, rows)
 
 
-def _add_rows(target: Any, source: Any, rows: Any) -> bool:
+def _add_rows(target: Array, source: Array, rows: Array) -> bool:
     """Add whole rows: first those that each place gets first, then those it gets second, and so
     on, which is the order of the source for each of them. Declines where a place gets many."""
     order = np.argsort(rows, kind="stable")
@@ -225,7 +242,7 @@ def _add_elements(target: Array, source: Array, rows: Array) -> None:
         np.add.at(target.reshape(-1), places.reshape(-1), source[piece].reshape(-1))
 
 
-def _merged(indices: Sequence[Any], extents: Shape) -> Any:
+def _merged(indices: tuple[Array, ...], extents: Shape) -> Array:
     """Several index arrays as one into the flattened dimensions."""
     merged = indices[0].astype(np.intp, copy=False)
     for index, extent in zip(indices[1:], extents[1:], strict=True):
@@ -233,7 +250,7 @@ def _merged(indices: Sequence[Any], extents: Shape) -> Any:
     return merged
 
 
-def _add_groups(target: Any, source: Any, rows: Any) -> None:
+def _add_groups(target: Array, source: Array, rows: Array) -> None:
     """Add whole rows, all that go to one place together: for few places and many elements."""
     order = np.argsort(rows, kind="stable")
     ranked = rows[order]
@@ -245,7 +262,7 @@ def _add_groups(target: Any, source: Any, rows: Any) -> None:
 
 def _index_sum_transpose(
     g: Tensor, source: Tensor, *indices: Tensor, start: int, extents: Shape
-) -> Any:
+) -> tuple[Tensor | None, ...]:
     return bind(INDEX, g, *indices, start=start, wrap=True), *[None] * len(indices)
 
 
@@ -288,7 +305,7 @@ def _index_add_eval(
 
 def _index_add_transpose(
     g: Tensor, x: Tensor, source: Tensor, *indices: Tensor, start: int, wrap: bool
-) -> Any:
+) -> tuple[Tensor, Tensor, None]:
     return g, bind(INDEX, g, *indices, start=start, wrap=True), *[None] * len(indices)
 
 
@@ -323,14 +340,31 @@ INDEX_ADD = linear(
 )  # fmt: skip
 
 
+def _index_add_evaluator(
+    plain: Callable[..., object], x: TensorType, source: TensorType, *indices: TensorType,
+    start: int, wrap: bool,
+) -> Callable[..., object]:  # fmt: skip
+    if len(indices) > 1:
+        return plain
+    return lanes.add_rows_evaluator(x, source, indices[0], start, plain)
+
+
+INDEX_ADD.prepare_for = _index_add_evaluator
+
+
 def _index_copy_eval(
-    x: Any, source: Any, *indices: Any, start: int, wrap: bool, out: Any = None
-) -> Any:
+    x: Array,
+    source: float | Array,
+    *indices: Array,
+    start: int,
+    wrap: bool,
+    out: Array | None = None,
+) -> Array:
     out = start_from(x, out)
-    if not out.size or any(not i.size for i in indices):
-        return out
     extents = x.shape[start : start + len(indices)]
-    if not wrap:
+    if any(not i.size for i in indices) or not (out.size or 0 in extents):
+        return out
+    if not wrap or not out.size:  # NumPy takes any index where there is nothing to write
         _all_in_bounds(indices, extents, wrap, _index_copy_refuses)
     try:  # NumPy checks all bounds before it writes
         out[(slice(None),) * start + indices] = source
@@ -346,7 +380,7 @@ def _index_copy_refuses(text: str) -> IndexError:
 
 def _index_copy_transpose(
     g: Tensor, x: Tensor, source: Tensor, *indices: Tensor, start: int, wrap: bool
-) -> Any:
+) -> tuple[Tensor | None, ...]:
     def written(target: Tensor, value: object) -> Tensor:
         return bind(INDEX_COPY, target, value, *indices, start=start, wrap=True)  # type: ignore[no-any-return]
 
@@ -378,7 +412,7 @@ INDEX_COPY = linear(
 # -- batching of index rows ---------------------------------------------------------------------
 
 
-def batch_size(args: Sequence[Any], dims: Dims) -> int:
+def batch_size(args: Sequence[Tensor], dims: Dims) -> int:
     sizes: list[int] = [a._type.shape[d] for a, d in zip(args, dims, strict=True) if d is not None]
     return sizes[0]
 
@@ -424,7 +458,7 @@ def _indexed_back(x: Tensor, start: int, count: int) -> Tensor:
 # -- embedding ----------------------------------------------------------------------------------
 
 
-def _embedding_eval(weight: Array, index: Array, *, padding_idx: int, by_frequency: bool) -> Any:
+def _embedding_eval(weight: Array, index: Array, *, padding_idx: int, by_frequency: bool) -> object:
     return _index_eval(weight, index, start=0, wrap=False)
 
 
@@ -446,7 +480,7 @@ def _embedding_scale(index: Tensor, like: Tensor, padding_idx: int, by_frequency
 
 def _embedding_vjp(
     g: Tensor, out: Tensor, weight: Tensor, index: Tensor, *, padding_idx: int, by_frequency: bool
-) -> Any:
+) -> tuple[Tensor, None]:
     scaled = g * _embedding_scale(index, weight, padding_idx, by_frequency)
     extents = weight._type.shape[:1]
     return bind(INDEX_SUM, scaled, index, start=0, extents=extents), None
@@ -455,7 +489,7 @@ def _embedding_vjp(
 def _embedding_jvp(
     tangents: Sequence[Tensor | None], out: Tensor, weight: Tensor, index: Tensor,
     *, padding_idx: int, by_frequency: bool,
-) -> Any:  # fmt: skip
+) -> object:  # fmt: skip
     if tangents[0] is None:
         return None
     moved = bind(INDEX, tangents[0], index, start=0, wrap=False)

@@ -1,34 +1,41 @@
 """Reading and writing under masks.
 
 Filling needs no more than the mask; what has as many elements as the mask is true has a shape that
-depends on data, so those functions read the mask (and cannot be traced through it), then go through
-the same rows as an index would. Writes have the shape of what they are written to: inside a trace
-each element looks up its value by the prefix sum of the mask.
+depends on data, so those functions read the mask, then go through the same rows as an index would.
+A compiled function reads only how many elements are true, if it can, and its program is for that
+many. Writes have the shape of what they are written to: inside a trace each element looks up its
+value by the prefix sum of the mask.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
+from evergrad.core.functionalize import data_size
 from evergrad.core.namespace import late_bound
-from evergrad.core.shapes import broadcast_shapes
+from evergrad.core.shapes import Shape, broadcast_shapes
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.tracing import is_known
 from evergrad.errors import ShapeError
 from evergrad.ops.rows.check import require
-from evergrad.ops.rows.creation.constants import zeros
+from evergrad.ops.rows.creation.constants import arange, zeros
 from evergrad.ops.rows.elementwise.basic import WHERE
 from evergrad.ops.rows.indexing.arguments import fill_value
 from evergrad.ops.rows.indexing.index import INDEX, INDEX_COPY
+from evergrad.ops.rows.movement.joining import stack
 from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.ops.rows.movement.views import clone, expand, reshape
 from evergrad.ops.rows.reduce.scan import cumsum
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
+
+# Of larger masks NumPy finds the places in less time than a prefix sum takes.
+_MOST_TRACED = 1 << 16
 
 
 def _require_mask(name: str, mask: Tensor) -> None:
@@ -36,13 +43,31 @@ def _require_mask(name: str, mask: Tensor) -> None:
         raise TypeError(f"{name}(): argument 'mask' must be Tensor, not {type(mask).__name__}")
     if mask.dtype is not dtypes.bool_:
         raise RuntimeError(
-            f"{name} only supports boolean masks, but got mask with dtype {mask.dtype.name}"
+            f"{name} only supports boolean masks, but got mask with dtype {mask.dtype.name}. "
+            "Compare (mask > 0), or convert with .bool()."
         )
 
 
 def _places(mask: Tensor) -> Tensor:
     """The numbers of the elements where a mask holds."""
-    return from_array(np.flatnonzero(mask.array()))
+    found = None if is_known(mask) else traced_places(mask)
+    return from_array(np.flatnonzero(mask.array())) if found is None else found
+
+
+def traced_places(mask: Tensor) -> Tensor | None:
+    """The same where only the count of these is read; ``None`` if that is not possible."""
+    extent = mask._type.numel
+    if not 0 < extent <= _MOST_TRACED:
+        return None
+    ranks, total_count = ranks_of(reshape(mask, -1))
+    count = data_size(total_count)
+    if count is None:
+        return None
+    # Elements where it does not hold write to the place behind the others.
+    targets = bind(WHERE, reshape(mask, -1), ranks, count)
+    empty = zeros(count + 1, dtype=dtypes.int64)
+    found = bind(INDEX_COPY, empty, arange(extent), targets, start=0, wrap=False)
+    return slice_dim(found, 0, 0, count)
 
 
 @expose(inplace=True, out=False)
@@ -138,10 +163,24 @@ def masked_values(view: Tensor, dim: int, mask: Tensor, value: Tensor) -> Tensor
     return bind(INDEX, value, ranks, start=len(lead), wrap=False)  # type: ignore[no-any-return]
 
 
+def _holds(input: Tensor) -> Tensor:
+    return input if input.dtype is dtypes.bool_ else input != 0
+
+
+def _coordinates(places: Tensor, shape: Shape) -> tuple[Tensor, ...]:
+    """The index of elements in each dimension, by their numbers."""
+    steps = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    return tuple([places // step % n for step, n in zip(steps, shape, strict=True)])
+
+
 @late_bound
 @expose()
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Where the elements are not zero: a row for each, or an index tensor for each dimension."""
+    places = None if is_known(input) or not input.ndim else traced_places(_holds(input))
+    if places is not None:
+        rows = _coordinates(places, input._type.shape)
+        return rows if as_tuple else stack(rows, 1)
     found = input.array() != 0
     if not as_tuple:
         return from_array(np.argwhere(found).astype(np.int64, copy=False))

@@ -17,6 +17,7 @@ from evergrad.core.dtypes import FLOATING, dtype
 from evergrad.core.eager import lanes
 from evergrad.core.families import linear, opaque
 from evergrad.core.op import Op
+from evergrad.core.prepared import prepared
 from evergrad.core.row_facts import (
     LEAST_DERIVATIVE,
     AutocastPolicy,
@@ -37,7 +38,7 @@ from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.indexing.arguments import (
     Write,
     at_least_1d,
-    number_as,
+    checked_number,
     require_dtype,
     require_index,
     writing,
@@ -59,7 +60,7 @@ from evergrad.ops.surface.public import expose
 # -- places -------------------------------------------------------------------------------------
 
 
-def _offsets(shape: Shape, counts: Shape, dim: int) -> tuple[Any, int]:
+def _offsets(shape: Shape, counts: Shape, dim: int) -> tuple[int | Array, int]:
     """Where in a contiguous array the index elements stand if ``dim`` is left out, and its step."""
     strides = contiguous_strides(shape)
     rank = len(shape)
@@ -70,7 +71,7 @@ def _offsets(shape: Shape, counts: Shape, dim: int) -> tuple[Any, int]:
     return total, strides[dim]
 
 
-def _grid(index: Array, dim: int) -> tuple[Any, ...]:
+def _grid(index: Array, dim: int) -> tuple[Array, ...]:
     """Index arrays for every dimension, for memory that is not contiguous."""
     rank = index.ndim
     return tuple(
@@ -81,7 +82,7 @@ def _grid(index: Array, dim: int) -> tuple[Any, ...]:
     )
 
 
-def _flat_places(shape: Shape, index: Array, dim: int) -> Any:
+def _flat_places(shape: Shape, index: Array, dim: int) -> Array:
     offsets, step = _offsets(shape, index.shape, dim)
     return index.astype(np.intp, copy=False) * step + offsets
 
@@ -89,7 +90,7 @@ def _flat_places(shape: Shape, index: Array, dim: int) -> Any:
 # -- reading and writing ------------------------------------------------------------------------
 
 
-def _gather_eval(x: Array, index: Array, *, dim: int) -> Any:
+def _gather_eval(x: Array, index: Array, *, dim: int) -> Array:
     found = lanes.gather(x, index, dim)
     if found is not None:
         return found
@@ -99,7 +100,9 @@ def _gather_eval(x: Array, index: Array, *, dim: int) -> Any:
     return x[_grid(index, dim)]
 
 
-def _batch_scatter(op: Op, args: Sequence[Any], dims: Dims, *, dim: int, **attrs: Any) -> Any:
+def _batch_scatter(
+    op: Op, args: Sequence[Any], dims: Dims, *, dim: int, **attrs: Any
+) -> tuple[Tensor, int]:
     """Every tensor with the batch in front; a number stays one."""
     size = batch_size(args, dims)
     if "shape" in attrs:
@@ -121,6 +124,7 @@ GATHER: Op = linear(
     shape_generic=True,
     doc="For each element of the index, the element at that place of a dimension.",
 )  # fmt: skip
+GATHER.prepare_for = lambda plain, x, index, *, dim: lanes.gather_evaluator(x, index, dim, plain)
 
 
 def _scatter_sum_eval(g: Array, index: Array, *, dim: int, shape: Shape) -> Array:
@@ -142,7 +146,7 @@ SCATTER_SUM: Op = linear(
 )  # fmt: skip
 
 
-def _at_places(ufunc: Any, out: Any, index: Any, source: Any, dim: int) -> None:
+def _at_places(ufunc: Any, out: Array, index: Array, source: Any, dim: int) -> None:
     """``ufunc`` with the source at every place, one after the other."""
     in_bounds(index, out.shape[dim], dim, False, RuntimeError)
     if ufunc is np.add and lanes.scatter_add(out, index, source, dim):
@@ -167,7 +171,9 @@ def _scatter_add_eval(
     return out
 
 
-def _scatter_add_transpose(g: Tensor, x: Tensor, index: Tensor, source: Tensor, *, dim: int) -> Any:
+def _scatter_add_transpose(
+    g: Tensor, x: Tensor, index: Tensor, source: Tensor, *, dim: int
+) -> tuple[Tensor, None, Tensor]:
     return g, None, sum_to_type(bind(GATHER, g, index, dim=dim), source._type)
 
 
@@ -177,6 +183,9 @@ SCATTER_ADD = linear(
     emit=lowered("kernels.indexed"), autocast=AutocastPolicy.KEEP,
     doc="A tensor with the source added at places along a dimension.",
 )  # fmt: skip
+SCATTER_ADD.prepare_for = lambda plain, x, index, source, *, dim: lanes.scatter_add_evaluator(
+    x, index, source, dim, plain
+)
 
 
 def _scatter_eval(
@@ -191,7 +200,7 @@ def _scatter_eval(
     return out
 
 
-def _scatter_transpose(g: Tensor, x: Tensor, index: Tensor, source: Tensor, *, dim: int) -> Any:
+def _scatter_transpose(g: Tensor, x: Tensor, index: Tensor, source: Tensor, *, dim: int) -> object:
     if source.ndim:
         part = sum_to_type(bind(GATHER, g, index, dim=dim), source._type)
     else:
@@ -222,7 +231,7 @@ def _scatter_reduce_eval(
     return out
 
 
-def neutral(reduce: str, numpy_type: np.dtype[Any]) -> Any:
+def neutral(reduce: str, numpy_type: np.dtype[Any]) -> float:
     """What a fold starts from so that it does not count."""
     if reduce == "prod":
         return 1
@@ -238,7 +247,7 @@ def neutral(reduce: str, numpy_type: np.dtype[Any]) -> Any:
 def _scatter_reduce_vjp(
     g: Tensor, out: Tensor, x: Tensor, index: Tensor, source: Tensor,
     *, dim: int, reduce: str, include_self: bool,
-) -> Any:  # fmt: skip
+) -> tuple[Tensor, None, Tensor]:  # fmt: skip
     if reduce == "prod":
         of_self, of_source = _through_product(g, x, index, source, dim, include_self)
     else:
@@ -324,6 +333,7 @@ def _require_rank(index: Tensor, input: Tensor, name: str) -> None:
 
 
 @expose(numpy_names=True)
+@prepared
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """For each element of the index, the element at that place of the dimension."""
     index = require_index("gather", index, vector=False)
@@ -357,7 +367,7 @@ def _scatter_write(op: Op, input: Tensor, dim: int, index: Tensor, source: objec
             slices = tuple((0, count, 1) for count in index._type.shape)
             source = bind(SLICE, source, slices=slices)
     else:
-        source = number_as(source, input.dtype)
+        source = checked_number(source, input.dtype)
     return op, (target, index, source), {"dim": dim}
 
 

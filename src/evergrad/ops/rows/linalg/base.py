@@ -14,13 +14,12 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.row_facts import numpy_evaluates
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import Array
 from evergrad.errors import LinAlgError
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.movement.slices import narrow
 from evergrad.ops.rows.movement.strided import DIAGONAL
 from evergrad.ops.rows.movement.views import transpose
-
-Array = np.ndarray[Any, Any]
 
 # What ``evergrad.linalg`` offers.
 LINALG: dict[str, Callable[..., Any]] = {}

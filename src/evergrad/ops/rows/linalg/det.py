@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from evergrad.ops.rows.movement.views import reshape, transpose
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
 
+if TYPE_CHECKING:
+    from evergrad import return_types
+
 
 def _scalar_type(a: TensorType) -> TensorType:
     return tensor_type(a.shape[:-2], a.dtype)
@@ -44,7 +47,7 @@ def _det_vjp(g: Tensor, y: Tensor, a: Tensor) -> Tensor:
     return _spread_over_matrix(g) * conj(cofactor(a))
 
 
-def _det_jvp(tangents: Any, y: Tensor, a: Tensor) -> Tensor:
+def _det_jvp(tangents: Sequence[Tensor], y: Tensor, a: Tensor) -> Tensor:
     return total(cofactor(a) * tangents[0], (-2, -1))
 
 
@@ -53,7 +56,7 @@ DET = opaque("det", kernels.det, _scalar_type, _det_vjp, jvp=_det_jvp, batch=bat
              doc="The determinant of each matrix.")  # fmt: skip
 
 
-def _products_of_others(s: Any) -> Any:
+def _products_of_others(s: Array) -> Array:
     """For each number the product of all others along the last dimension."""
     ones = np.ones_like(s[..., :1])
     before = np.cumprod(np.concatenate([ones, s[..., :-1]], -1), -1)
@@ -61,7 +64,7 @@ def _products_of_others(s: Any) -> Any:
     return before * after
 
 
-def _cofactor_eval(a: Array) -> Any:
+def _cofactor_eval(a: Array) -> object:
     """By inverse and determinant of the same factors, in whose product the errors of a small pivot
     cancel; by singular values where a pivot is zero."""
     if not np.isfinite(a).all():
@@ -74,7 +77,7 @@ def _cofactor_eval(a: Array) -> Any:
     return _cofactor_by_singular_values(a)
 
 
-def _cofactor_by_singular_values(a: Any) -> Any:
+def _cofactor_by_singular_values(a: Array) -> object:
     u, s, vh = spectral.svd(a, full=False)
     phase = kernels.det(u) * kernels.det(vh)
     weights = _products_of_others(s) * phase[..., None]
@@ -145,14 +148,14 @@ def det(input: Tensor) -> Tensor:
 
 
 @expose("slogdet", method=False, into=LINALG)
-def _linalg_slogdet(A: Tensor) -> Any:
+def _linalg_slogdet(A: Tensor) -> return_types.linalg_slogdet:
     """The sign of each determinant (a complex number of size 1) and the logarithm of its size."""
     check_square("linalg.slogdet", A)
     return return_types.linalg_slogdet(*bind(SLOGDET, A))
 
 
 @expose()
-def slogdet(input: Tensor) -> Any:
+def slogdet(input: Tensor) -> return_types.slogdet:
     """The sign of each determinant (a complex number of size 1) and the logarithm of its size."""
     return return_types.slogdet(*_linalg_slogdet(input))
 

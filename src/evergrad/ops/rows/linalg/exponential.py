@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from evergrad.core.types import Array
 
 # For each precision the coefficients of a Pade approximant and the norm up to which it is exact to
 # rounding (Higham, "The scaling and squaring method for the matrix exponential revisited", 2005).

@@ -8,7 +8,8 @@ one as far as the space they span goes.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from evergrad import return_types
 from evergrad.core import dtypes
@@ -50,6 +51,9 @@ from evergrad.ops.rows.movement.views import sum_to_type, unsqueeze
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
 
+if TYPE_CHECKING:
+    from evergrad import return_types
+
 
 def _real_diagonal(x: Tensor) -> Tensor:
     return diag_embed(cast(real(diagonal_of(x)), x.dtype))
@@ -75,7 +79,7 @@ def _cholesky_eval(a: Array, *, is_upper: bool, check: bool) -> tuple[Array, Arr
     return factor, info
 
 
-def _cholesky_vjp(g: Any, out: Any, a: Tensor, *, is_upper: bool, check: bool) -> Tensor:
+def _cholesky_vjp(g: Tensor, out: Tensor, a: Tensor, *, is_upper: bool, check: bool) -> Tensor:
     g, y = g[0], out[0]
     if is_upper:
         g, y = adjoint(g), adjoint(y)
@@ -84,7 +88,9 @@ def _cholesky_vjp(g: Any, out: Any, a: Tensor, *, is_upper: bool, check: bool) -
     return substitute_right(left, y, is_upper=False)
 
 
-def _cholesky_jvp(tangents: Any, out: Any, a: Tensor, *, is_upper: bool, check: bool) -> Any:
+def _cholesky_jvp(
+    tangents: Sequence[Tensor], out: Tensor, a: Tensor, *, is_upper: bool, check: bool
+) -> tuple[Tensor, None]:
     factor = adjoint(out[0]) if is_upper else out[0]
     left = substitute(factor, tangents[0], is_upper=False)
     inner = substitute_right(left, adjoint(factor), is_upper=True)
@@ -118,8 +124,11 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
 
 @expose(method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
-def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
-    """The factor, or NaN, and the order of the first leading minor that is not positive (or 0).
+def cholesky_ex(
+    input: Tensor, *, upper: bool = False, check_errors: bool = False
+) -> return_types.linalg_cholesky_ex:
+    """The factor, and the order of the first leading minor that is not positive (or 0): what is
+    before it is factored, the rest is NaN.
 
     Args:
         input: symmetric or Hermitian matrices (*, n, n)
@@ -186,7 +195,7 @@ def _inverse_vjp(g: Tensor, y: Tensor, factor: Tensor) -> Tensor:
     return -tril(matmul(y, matmul(g + adjoint(g), matmul(y, tril(factor)))))
 
 
-def _inverse_jvp(tangents: Any, y: Tensor, factor: Tensor) -> Tensor:
+def _inverse_jvp(tangents: Sequence[Tensor], y: Tensor, factor: Tensor) -> Tensor:
     half = matmul(y, matmul(matmul(tril(tangents[0]), adjoint(tril(factor))), y))
     return -(half + adjoint(half))
 
@@ -239,7 +248,7 @@ def pulled_from_complement(g: Tensor, basis: Tensor, complement: Tensor) -> Tens
     return -matmul(complement, matmul(adjoint(g), basis))
 
 
-def _qr_vjp(g: Any, out: Any, a: Tensor, *, complete: bool) -> Tensor:
+def _qr_vjp(g: Tensor, out: Tensor, a: Tensor, *, complete: bool) -> Tensor:
     (gq, gr), (q, r) = g, out
     if complete:
         columns = a._type.shape[-1]
@@ -251,7 +260,9 @@ def _qr_vjp(g: Any, out: Any, a: Tensor, *, complete: bool) -> Tensor:
     return substitute_right(gq + matmul(q, _mirrored(inner)), adjoint(r), is_upper=False)
 
 
-def _qr_jvp(tangents: Any, out: Any, a: Tensor, *, complete: bool) -> tuple[Tensor, Tensor]:
+def _qr_jvp(
+    tangents: Sequence[Tensor], out: Tensor, a: Tensor, *, complete: bool
+) -> tuple[Tensor, Tensor]:
     q, r = out
     *batch, rows, columns = a._type.shape
     if complete:
@@ -285,7 +296,7 @@ def _qr(A: Tensor, complete: bool) -> tuple[Tensor, Tensor]:
 
 @expose("qr", method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
-def _linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
+def _linalg_qr(A: Tensor, mode: str = "reduced") -> return_types.linalg_qr:
     """Orthonormal columns times an upper triangle; with ``mode="r"`` the triangle only."""
     check_matrix("linalg.qr", A)
     if mode not in ("reduced", "complete", "r"):

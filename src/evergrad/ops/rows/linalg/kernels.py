@@ -10,21 +10,29 @@ computed one row or column of all matrices at a time where there are many of the
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from evergrad.core import blas, openblas
+from evergrad.core.types import Array
 from evergrad.memory import pool
 from evergrad.ops.rows.linalg import lapack
-from evergrad.ops.rows.linalg.stacks import clear_above, copied, flat, to_columns, to_rows, triangle
-
-Array = np.ndarray[Any, Any]
+from evergrad.ops.rows.linalg.stacks import (
+    are_many_small,
+    clear_beside,
+    copied,
+    to_columns,
+    to_rows,
+    triangle,
+    work_of,
+)
+from evergrad.ops.rows.linalg.triangular import in_place, substitute
 
 # Up to this order NumPy's own calls of LAPACK, without Python for each matrix, take less time.
 _SMALL = 32
-# Up to this order, and from so many matrices for each row on, a stack is computed together.
-_TOGETHER, _MANY = 16, 4
+# From this order on OpenBLAS's lower Cholesky factor and two transposes take less than its upper
+# one: float32 of order 300 in 338 us instead of 374, float64 in 534 instead of 600.
+_BY_COLUMNS = 200
 # From this order on an LU factorization on several threads gains by being split in two.
 _WORTH_SPLITTING = 256
 
@@ -32,16 +40,6 @@ _WORTH_SPLITTING = 256
 def is_small(*shape: int) -> bool:
     """Whether NumPy computes such matrices in less time than calls of LAPACK from here."""
     return min(shape) > 0 and max(shape) <= _SMALL
-
-
-def _are_many_small(count: int, *shape: int) -> bool:
-    """Whether one row or column of all matrices at a time takes less than LAPACK's calls."""
-    return min(shape) > 0 and max(shape) <= _TOGETHER and count >= _MANY * max(shape)
-
-
-def work_of(order: int, other: int, dtype: np.dtype[Any]) -> int:
-    """Multiply-adds of a factorization or system, roughly."""
-    return order * order * other * (4 if dtype.kind == "c" else 1)
 
 
 def _first(marked: Array) -> Array:
@@ -57,74 +55,6 @@ def fill_failed(found: Array, info: Array) -> None:
         found[info != 0] = np.nan
 
 
-# -- triangular systems -------------------------------------------------------------------------
-
-# From this order on a single right side is solved by trsv, in a third of the time of trsm at 300.
-# Below they take the same, and trsm, which packs, rounds alike for both layouts of the matrix.
-_VECTOR_ORDER = 64
-
-
-def substitute(
-    a: Array, b: Array, *, upper: bool, unit: bool = False, adjoint: bool = False
-) -> Array:
-    """Solve ``a x = b``, or with the ``adjoint`` of ``a``; only one triangle of ``a`` is read."""
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    x = pool.empty(batch + b.shape[-2:], b.dtype)
-    x[...] = b
-    if math.prod(a.shape[:-2]) > 1 and a.shape[:-2] != batch:
-        a = np.broadcast_to(a, batch + a.shape[-2:])
-    if x.size:
-        _substitute(a, flat(x), upper, unit, adjoint)
-    return x
-
-
-def _substitute(a: Array, x: Array, upper: bool, unit: bool, adjoint: bool) -> None:
-    """Replace the right sides of a flat stack by the solutions."""
-    count, order, width = x.shape
-    if _are_many_small(count, order):
-        _substitute_together(flat(a), x, upper, unit, adjoint)
-        return
-    a, transposed = _in_place(a, may_be_transposed=not adjoint)
-    triangle: dict[str, Any] = {
-        "uplo": b"L" if upper != transposed else b"U", "diag": b"U" if unit else b"N",
-        "n": order, "a": a, "lda": a.strides[1] // a.itemsize,
-    }  # fmt: skip
-    if width == 1 and order >= _VECTOR_ORDER:  # a^T stands in memory; OpenBLAS: R is its conjugate
-        trans = b"R" if adjoint else b"N" if transposed else b"T"
-        lapack.call("trsv", x.dtype, count, trans=trans, x=x, incx=1, **triangle)
-        return
-    # Row-major a x = b is column-major x^T a^T = b^T.
-    trans = b"C" if adjoint else b"T" if transposed else b"N"
-    with openblas.threads_for(work_of(order, width, x.dtype)):
-        lapack.call("trsm", x.dtype, count, side=b"R", trans=trans, m=width,
-                    alpha=np.ones(1, x.dtype), b=x, ldb=width, **triangle)  # fmt: skip
-
-
-def _in_place(a: Array, may_be_transposed: bool) -> tuple[Array, bool]:
-    """A flat stack of row-major matrices in the memory of ``a``, and whether they are its
-    transposes; a copy where rows and columns have other strides."""
-    whole = flat(a)
-    for transposed in (False, True)[: 1 + may_be_transposed]:
-        found = np.swapaxes(whole, 1, 2) if transposed else whole
-        _, row, element = found.strides
-        if element == a.itemsize and row % element == 0 and row >= element * found.shape[2]:
-            return found, transposed
-    return np.ascontiguousarray(whole), False
-
-
-def _substitute_together(a: Array, x: Array, upper: bool, unit: bool, adjoint: bool) -> None:
-    """One row of all matrices at a time."""
-    if adjoint:
-        a, upper = np.conj(np.swapaxes(a, 1, 2)), not upper
-    order = x.shape[1]
-    for i in reversed(range(order)) if upper else range(order):
-        known = slice(i + 1, order) if upper else slice(0, i)
-        if known.stop > known.start:
-            x[:, i] -= (a[:, i, known, None] * x[:, known]).sum(1)
-        if not unit:
-            x[:, i] /= a[:, i, i, None]
-
-
 # -- LU -----------------------------------------------------------------------------------------
 
 
@@ -132,7 +62,7 @@ def lu_factor(a: Array) -> tuple[Array, Array, Array]:
     """Both factors of ``P a = L U`` in one matrix, the row (from 1) that each row was exchanged
     with, and the first zero pivot (from 1), or 0."""
     *batch, rows, width = a.shape
-    if _are_many_small(math.prod(batch), rows, width):
+    if are_many_small(math.prod(batch), rows, width):
         packed = copied(a)
         pivots, info = _factor_together(packed)
     else:
@@ -147,7 +77,7 @@ def factor_columns(columns: Array) -> tuple[Array, Array]:
     """Replace a column-major stack by its LU factors; gives the pivots and the first zeros."""
     stack, width, height = columns.shape
     order = min(width, height)
-    if _are_many_small(stack, width, height):
+    if are_many_small(stack, width, height):
         return _factor_together(np.swapaxes(columns, 1, 2))
     pivots = np.empty((stack, order), np.int32)
     if not columns.size:
@@ -214,7 +144,7 @@ def permutation_of(pivots: Array, rows: int) -> Array:
     """Which row of the matrix stands where after all exchanges."""
     *batch, count = pivots.shape
     swaps = pivots.reshape(math.prod(batch), count)
-    together = _are_many_small(len(swaps), count)
+    together = are_many_small(len(swaps), count)
     # LAPACK exchanges rows of numbers: indices are exact in float64.
     dtype = np.dtype(np.int64 if together else np.float64)
     order = np.broadcast_to(np.arange(rows, dtype=dtype), (len(swaps), rows)).copy()
@@ -311,10 +241,17 @@ def _invert(packed: Array, pivots: Array) -> None:
 def det(a: Array) -> Array:
     """The determinants."""
     if is_small(a.shape[-1]):
-        return np.asarray(blas.small_call(np.linalg.det, a))
+        return _nan_if_not_finite(a, np.asarray(blas.small_call(np.linalg.det, a)))
     packed = copied(a)
     pivots, _ = factor_columns(packed)
     return _product_of_pivots(packed, pivots).reshape(a.shape[:-2])
+
+
+def _nan_if_not_finite(a: Array, found: Array) -> Array:
+    """Determinants; NumPy's are 0 for matrices whose elimination ends at a NaN."""
+    if np.count_nonzero(found) != found.size and not np.isfinite(a).all():
+        found = np.where(np.isfinite(a).all((-2, -1)) | (found != 0), found, np.nan)
+    return found
 
 
 def inverse_and_det(a: Array) -> tuple[Array, Array]:
@@ -344,7 +281,8 @@ def slogdet(a: Array) -> tuple[Array, Array]:
     batch = a.shape[:-2]
     if is_small(a.shape[-1]):
         sign, logarithm = blas.small_call(np.linalg.slogdet, a)
-        return np.asarray(sign), np.asarray(logarithm)
+        known = _nan_if_not_finite(a, np.asarray(sign))
+        return np.asarray(sign), np.asarray(np.where(np.isnan(known), np.nan, logarithm))
     packed = copied(a)
     pivots, _ = factor_columns(packed)
     diagonal = np.diagonal(packed, axis1=1, axis2=2)
@@ -356,8 +294,8 @@ def slogdet(a: Array) -> tuple[Array, Array]:
 
 
 def cholesky(a: Array, *, upper: bool) -> tuple[Array, Array]:
-    """The factors of one triangle of each matrix, NaN of those that are not positive-definite, and
-    the orders of their first leading minors that are not, or 0."""
+    """The factors of one triangle of each matrix, NaN beyond the leading minors that are
+    positive-definite, and the orders of their first leading minors that are not, or 0."""
     *batch, order = a.shape[:-1]
     if is_small(order):
         try:
@@ -366,28 +304,43 @@ def cholesky(a: Array, *, upper: bool) -> tuple[Array, Array]:
                 return factor, np.zeros(batch, np.int32)
         except np.linalg.LinAlgError:
             pass
-    # Of both triangles OpenBLAS factors the lower one of a column-major matrix in less time.
-    found = copied(a) if upper else to_columns(a)
+    # Row-major, a lower triangle is LAPACK's upper one: nothing has to be transposed.
+    by_columns = not upper and order >= _BY_COLUMNS
+    found = to_columns(a) if by_columns else copied(a)
     info = np.zeros(len(found), np.int32)
     if found.size:
+        uplo = b"L" if upper or by_columns else b"U"
         with openblas.threads_for(work_of(order, order, a.dtype)):
-            info = lapack.call("potrf", a.dtype, len(found), uplo=b"L", n=order, a=found, lda=order)
+            info = lapack.call("potrf", a.dtype, len(found), uplo=uplo, n=order, a=found, lda=order)
         # OpenBLAS takes a NaN for positive.
         undefined = _first(np.isnan(np.diagonal(found, axis1=1, axis2=2)))
         info = np.where(undefined, undefined, info)
-        clear_above(found)
-    fill_failed(found, info)
-    return found.reshape(a.shape) if upper else to_rows(found, a.shape), info.reshape(batch)
+        if by_columns:
+            found = to_rows(found, found.shape)
+        clear_beside(found, upper=not upper)
+    _keep_leading(found, info, upper)
+    return found.reshape(a.shape), info.reshape(batch)
+
+
+def _keep_leading(factors: Array, info: Array, upper: bool) -> None:
+    """Leave of a failed factorization what is defined: the factor of the leading minor before the
+    first that is not positive, and the pivot's row left of the diagonal."""
+    for at in np.flatnonzero(info):
+        order = int(info.flat[at]) - 1
+        known = np.s_[:order, : order + 1] if upper else np.s_[: order + 1, :order]
+        leading = factors[at][known].copy()
+        factors[at] = np.nan
+        factors[at][known] = leading
 
 
 def cholesky_inverse(factor: Array) -> tuple[Array, Array]:
     """The inverses of ``L L^H``, and the first zeros (from 1) on the diagonals of L, or 0."""
     *batch, order = factor.shape[:-1]
-    if _are_many_small(math.prod(batch), order):
+    if are_many_small(math.prod(batch), order):
         inverted = substitute(factor, np.eye(order, dtype=factor.dtype), upper=False)
         inverses = blas.matmul(np.conj(np.swapaxes(inverted, -2, -1)), inverted)
         return inverses, _first(np.diagonal(factor, axis1=-2, axis2=-1) == 0)
-    rows, _ = _in_place(factor, may_be_transposed=False)
+    rows, _ = in_place(factor, may_be_transposed=False)
     found = triangle(rows, upper=True)
     info = _first(np.diagonal(found, axis1=1, axis2=2) == 0)
     if found.size:
@@ -422,7 +375,7 @@ def _invert_upper(columns: Array) -> None:
 # -- LDL ----------------------------------------------------------------------------------------
 
 
-def _named(name: str, dtype: np.dtype[Any], hermitian: bool) -> str:
+def _named(name: str, dtype: np.dtype[np.generic], hermitian: bool) -> str:
     """The routine for symmetric, or for complex Hermitian matrices."""
     return name.replace("sy", "he") if hermitian and dtype.kind == "c" else name
 

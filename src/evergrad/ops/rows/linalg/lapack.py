@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import openblas
-
-Array = np.ndarray[Any, Any]
+from evergrad.core.types import Array
 
 # The arguments of each routine in LAPACK's names.
 _BOTH = {
@@ -78,7 +77,7 @@ def _routine(name: str, char: str) -> tuple[Any, tuple[str, ...]]:
     return found, names
 
 
-def call(name: str, dtype: np.dtype[Any], count: int, **given: Any) -> Array:
+def call(name: str, dtype: np.dtype[np.generic], count: int, **given: object) -> Array:
     """Run a routine on ``count`` matrices; gives its ``info`` for each of them.
 
     An array with one element in the stack serves all. A number for ``rwork`` or ``iwork`` is the
@@ -105,7 +104,7 @@ def call(name: str, dtype: np.dtype[Any], count: int, **given: Any) -> Array:
     return info
 
 
-def _pointers(names: tuple[str, ...], held: dict[str, Any]) -> tuple[list[Any], Any]:
+def _pointers(names: tuple[str, ...], held: dict[str, Any]) -> tuple[list[object], object]:
     """The arguments as addresses, and the memory of those that are integers."""
     integers = (ctypes.c_int * len(names))()
     base = ctypes.addressof(integers)
@@ -124,7 +123,7 @@ def _pointers(names: tuple[str, ...], held: dict[str, Any]) -> tuple[list[Any], 
 
 @lru_cache(maxsize=256)
 def _scratch_sizes(
-    name: str, dtype: np.dtype[Any], plain: tuple[tuple[str, Any], ...]
+    name: str, dtype: np.dtype[np.generic], plain: tuple[tuple[str, Any], ...]
 ) -> dict[str, int]:
     """The elements of each scratch array: by LAPACK's query, or else as the caller gave them."""
     routine, names = _routine(name, dtype.char)
@@ -146,7 +145,7 @@ def _rounded_up(size: Any) -> int:
     )
 
 
-def _scratch_type(word: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _scratch_type(word: str, dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
     if word == "iwork":
         return np.dtype(np.int32)
     return dtype if word == "work" else np.dtype(dtype.char.lower())

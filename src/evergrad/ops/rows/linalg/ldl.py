@@ -7,7 +7,7 @@ two equal ``-p`` that a block of two begins whose second row was; both count fro
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,10 +25,13 @@ from evergrad.ops.rows.linalg.solve import batch_stack
 from evergrad.ops.rows.movement.views import sum_to_type
 from evergrad.ops.surface.public import expose
 
+if TYPE_CHECKING:
+    from evergrad.return_types import linalg_ldl_factor, linalg_ldl_factor_ex
+
 # -- factoring ----------------------------------------------------------------------------------
 
 
-def _factor_eval(a: Array, *, hermitian: bool, check: bool) -> tuple[Any, Any, Any]:
+def _factor_eval(a: Array, *, hermitian: bool, check: bool) -> tuple[Array, Array, Array]:
     factors, pivots, info = kernels.ldl_factor(a, hermitian=hermitian)
     if check and info.any():
         raise complain("torch.linalg.ldl_factor", info, "D[{0},{0}] is zero: A is singular.")
@@ -65,7 +68,7 @@ def _solve_type(
 
 def _solve_vjp(
     g: Tensor, out: Tensor, factors: Tensor, pivots: Tensor, b: Tensor, *, hermitian: bool
-) -> Any:
+) -> tuple[None, None, Tensor]:
     """A Hermitian matrix is its own adjoint; a symmetric one has its conjugate for it."""
     if hermitian:
         solved = bind(LDL_SOLVE, factors, pivots, g, hermitian=True)
@@ -108,7 +111,9 @@ LDL_SOLVE = opaque(
 
 
 @expose(method=False, into=LINALG)
-def ldl_factor_ex(input: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
+def ldl_factor_ex(
+    input: Tensor, *, hermitian: bool = False, check_errors: bool = False
+) -> linalg_ldl_factor_ex:
     """``L`` and ``D`` of ``A = P L D L^T P^T`` in one matrix, the row exchanges, and where ``D``
     first has a zero (0 if nowhere).
 
@@ -129,7 +134,7 @@ def ldl_factor_ex(input: Tensor, *, hermitian: bool = False, check_errors: bool 
 
 
 @expose(method=False, into=LINALG)
-def ldl_factor(input: Tensor, *, hermitian: bool = False) -> Any:
+def ldl_factor(input: Tensor, *, hermitian: bool = False) -> linalg_ldl_factor:
     """``L`` and ``D`` of ``A = P L D L^T P^T`` in one matrix, and the row exchanges.
 
     Args:

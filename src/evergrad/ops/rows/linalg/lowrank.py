@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from evergrad.core.autocast import under_autocast
 from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.linalg import factor, solve, spectra
 from evergrad.ops.rows.linalg.base import adjoint
-from evergrad.ops.rows.linalg.factor import qr
-from evergrad.ops.rows.linalg.spectra import svd
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.surface.public import FUNCTIONS, expose
+
+# Under autocast they are the public functions, in float32.
+cholesky, qr = under_autocast(factor.cholesky), under_autocast(factor.qr)
+solve_triangular = under_autocast(solve.solve_triangular)
+eigh, svd = under_autocast(spectra.eigh), under_autocast(spectra.svd)
 
 
 def _range_basis(A: Tensor, q: int, niter: int) -> Tensor:
@@ -76,5 +79,54 @@ def pca_lowrank(
         )
     if niter < 0:
         raise ValueError(f"niter(={niter}) must be non-negative integer")
-    centred: Any = A - A.mean(-2, keepdim=True) if center else A
+    centred: Tensor = A - A.mean(-2, keepdim=True) if center else A
     return svd_lowrank(centred, q, niter)
+
+
+@expose(method=False, out=False)
+def lobpcg(
+    A: Tensor, k: int | None = None, B: Tensor | None = None, X: Tensor | None = None,
+    n: int | None = None, iK: Tensor | None = None, niter: int | None = None,
+    tol: float | None = None, largest: bool | None = None, method: str | None = None,
+    tracker: object = None, ortho_iparams: object = None, ortho_fparams: object = None,
+    ortho_bparams: object = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The ``k`` largest or smallest eigenvalues of symmetric positive definite matrices with their
+    vectors, of ``A x = e B x``.
+
+    They are exact: all of them are computed, by a factorization of the dense matrix. Guesses,
+    preconditioners and the parameters of PyTorch's iteration are accepted and change nothing.
+
+    Args:
+        A: matrices (*, m, m)
+        k: how many; default 1, or the columns of X
+        B: matrices (*, m, m) of the generalized problem
+        X: (*, m, n), guesses, whose number is that of the eigenvalues if ``k`` is left out
+        largest: the largest ones; default ``True``
+
+    >>> e, v = eg.lobpcg(eg.diag(eg.tensor([1.0, 5.0, 3.0, 2.0])), k=1)
+    >>> e, v.abs().argmax().item()
+    (tensor([5.]), 1)
+    """
+    A, B = (None if t is None else t.to_dense() if t.is_sparse else t for t in (A, B))  # type: ignore[assignment]
+    rows = A._type.shape[-1]
+    count = k if k is not None else 1 if X is None else X._type.shape[-1]
+    wanted = count if n is None else n
+    if method not in (None, "basic", "ortho"):
+        raise ValueError(f"method must be 'basic' or 'ortho', not {method!r}")
+    if rows < 3 * wanted:
+        raise ValueError(
+            f"LPBPCG algorithm is not applicable when the number of A rows (={rows}) is smaller "
+            f"than 3 x the number of requested eigenpairs (={wanted})"
+        )
+    A = (A + adjoint(A)) / 2
+    if B is None:
+        values, vectors = eigh(A)
+    else:
+        lower = cholesky(B)
+        left = solve_triangular(lower, A, upper=False)
+        values, vectors = eigh(solve_triangular(lower, adjoint(left), upper=False))
+        vectors = solve_triangular(adjoint(lower), vectors, upper=True)
+    if largest is None or largest:
+        values, vectors = values.flip(-1), vectors.flip(-1)
+    return values[..., :count], vectors[..., :count]

@@ -5,7 +5,7 @@ The exchanges are taken as fixed when differentiating, as they are everywhere bu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evergrad import return_types
 from evergrad.core import dtypes
@@ -17,6 +17,7 @@ from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import eye, zeros
+from evergrad.ops.rows.indexing.scatter import scatter
 from evergrad.ops.rows.linalg import kernels
 from evergrad.ops.rows.linalg.base import (
     BY_LAPACK,
@@ -37,6 +38,7 @@ from evergrad.ops.rows.movement.views import sum_to_type, unsqueeze
 from evergrad.ops.surface.public import expose
 
 if TYPE_CHECKING:
+    from evergrad import return_types
     from evergrad.core.types import DtypeLike
 
 
@@ -46,7 +48,7 @@ def _lu_type(a: TensorType, *, check: bool) -> tuple[TensorType, TensorType, Ten
     return a, exchanges, tensor_type(tuple(batch), dtypes.int32)
 
 
-def _lu_eval(a: Array, *, check: bool) -> tuple[Any, Any, Any]:
+def _lu_eval(a: Array, *, check: bool) -> tuple[Array, Array, Array]:
     packed, pivots, info = kernels.lu_factor(a)
     if check and info.any():
         text = (
@@ -58,7 +60,9 @@ def _lu_eval(a: Array, *, check: bool) -> tuple[Any, Any, Any]:
     return packed, pivots, info
 
 
-def _lu_vjp(g: Any, out: Any, a: Tensor, *, check: bool) -> Tensor:
+def _lu_vjp(
+    g: tuple[Tensor, Tensor, Tensor], out: tuple[Tensor, Tensor, Tensor], a: Tensor, *, check: bool
+) -> Tensor:
     """For ``A = P [L1; L2] [U1 U2]`` with square L1 and U1, where L2 or U2 has no elements."""
     packed, pivots, _ = out
     rows, columns = a._type.shape[-2:]
@@ -139,7 +143,9 @@ def _unpack_factors(packed: Tensor) -> tuple[Tensor, Tensor]:
 
 def _permutation(pivots: Tensor, rows: int, dtype: DtypeLike) -> Tensor:
     """The matrix P of ``A = P L U``."""
-    return permuted_rows(eye(rows, dtype=dtype), _order(pivots, rows), inverse=True)
+    order = bind(LU_ORDER, pivots, rows=rows)
+    nothing = zeros((*pivots._type.shape[:-1], rows, rows), dtype=dtype)
+    return scatter(nothing, -2, unsqueeze(order, -2), 1)
 
 
 def _check_pivoting(pivot: bool) -> None:
@@ -148,7 +154,9 @@ def _check_pivoting(pivot: bool) -> None:
 
 
 @expose(method=False, into=LINALG)
-def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
+def lu_factor_ex(
+    A: Tensor, *, pivot: bool = True, check_errors: bool = False
+) -> return_types.linalg_lu_factor_ex:
     """``L`` and ``U`` in one matrix, the row exchanges, and the first zero pivot (0 if none).
 
     Args:
@@ -169,7 +177,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
 
 
 @expose(method=False, into=LINALG)
-def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
+def lu_factor(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu_factor:
     """``L`` and ``U`` of ``A = P L U`` in one matrix, and the row exchanges.
 
     Args:
@@ -189,7 +197,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
 
 @expose(method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
-def lu(A: Tensor, *, pivot: bool = True) -> Any:
+def lu(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu:
     """``A = P L U`` with a permutation, a unit lower and an upper triangle."""
     check_matrix("linalg.lu", A)
     _check_pivoting(pivot)
@@ -239,9 +247,9 @@ def _solve_left(packed: Tensor, pivots: Tensor, B: Tensor, of_adjoint: bool) -> 
         inner = permuted_rows(B, order, inverse=False)
         inner = substitute(packed, inner, is_upper=False, unit=True)
         return substitute(packed, inner, is_upper=True)
-    turned = adjoint(packed)
-    inner = substitute(turned, B, is_upper=False)
-    inner = substitute(turned, inner, is_upper=True, unit=True)
+    transposed = adjoint(packed)
+    inner = substitute(transposed, B, is_upper=False)
+    inner = substitute(transposed, inner, is_upper=True, unit=True)
     return permuted_rows(inner, order, inverse=True)
 
 
@@ -268,7 +276,7 @@ def _lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
 
 @expose("lu")
 @autocast_policy(AutocastPolicy.FLOAT32)
-def _lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
+def _lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> object:
     """The factorization in one matrix, the row exchanges, and on request the first zero pivot.
 
     Args:
@@ -292,7 +300,7 @@ def _lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
 @expose(method=False)
 def lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
-) -> Any:
+) -> return_types.lu_unpack:
     """The factors ``P``, ``L`` and ``U`` that ``lu_factor`` left in one matrix.
 
     Args:

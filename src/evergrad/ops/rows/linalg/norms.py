@@ -19,6 +19,7 @@ from evergrad.core.families import opaque
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import normalize_dim, normalize_dims
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import DimsLike
 from evergrad.ops.composite.einsum import einsum
 from evergrad.ops.composite.products import cross_product
 from evergrad.ops.rows.creation.constants import eye, ones_like, zeros, zeros_like
@@ -60,7 +61,12 @@ def _in_dtype(x: Tensor, dtype: DtypeLike) -> Tensor:
 
 @expose(method=False, into=LINALG, numpy_names=True)
 def vector_norm(
-    input: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    input: Tensor,
+    ord: Any = 2,
+    dim: DimsLike = None,
+    keepdim: bool = False,
+    *,
+    dtype: DtypeLike = None,
 ) -> Tensor:
     """``sum(|x|**ord) ** (1/ord)`` over all or the given dimensions."""
     check_floating("linalg.vector_norm", input, low_precision=True)
@@ -122,7 +128,7 @@ def _singular_norm(x: Tensor, ord: Any, rows: int, columns: int, keepdim: bool) 
 def norm(
     input: Tensor,
     ord: object = None,
-    dim: object = None,
+    dim: DimsLike = None,
     keepdim: bool = False,
     *,
     dtype: DtypeLike = None,
@@ -147,7 +153,7 @@ def norm(
 
 
 @expose(method=False, numpy_names=True)
-def frobenius_norm(input: Tensor, dim: object, keepdim: bool = False) -> Tensor:
+def frobenius_norm(input: Tensor, dim: DimsLike, keepdim: bool = False) -> Tensor:
     """The Euclidean norm over one or two dimensions.
 
     Args:
@@ -163,7 +169,7 @@ def frobenius_norm(input: Tensor, dim: object, keepdim: bool = False) -> Tensor:
 
 
 @expose(method=False, numpy_names=True)
-def nuclear_norm(input: Tensor, dim: object = (-2, -1), keepdim: bool = False) -> Tensor:
+def nuclear_norm(input: Tensor, dim: DimsLike = (-2, -1), keepdim: bool = False) -> Tensor:
     """The sum of the singular values of the matrices in two dimensions.
 
     Args:

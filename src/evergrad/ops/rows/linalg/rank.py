@@ -7,13 +7,13 @@ those at constant rank, and exact if the values that count as zero are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evergrad import return_types
 from evergrad.core import dtypes
-from evergrad.core.autocast import autocast_policy
+from evergrad.core.autocast import as_lowered, autocast_policy
 from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import opaque
@@ -44,6 +44,9 @@ from evergrad.ops.rows.reduce.extrema import amax
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
 
+if TYPE_CHECKING:
+    from evergrad.return_types import linalg_lstsq
+
 # -- tolerances ---------------------------------------------------------------------------------
 
 
@@ -51,7 +54,7 @@ def _default_rtol(A: Tensor) -> float:
     return dtypes.finfo(A.dtype.to_real()).eps * max(A._type.shape[-2:])
 
 
-def _tolerances(A: Tensor, atol: Any, rtol: object) -> tuple[Any, Any]:
+def _tolerances(A: Tensor, atol: Any, rtol: object) -> tuple[object, object]:
     """Both tolerances: by default relative to the precision, unless an absolute one is given."""
     if rtol is None:
         rtol = _default_rtol(A)
@@ -76,7 +79,7 @@ def _pinv_type(a: TensorType, atol: TensorType, rtol: TensorType, *, hermitian: 
     return tensor_type((*batch, a.shape[-1], a.shape[-2]), a.dtype)
 
 
-def _pinv_eval(a: Array, atol: Any, rtol: Any, *, hermitian: bool) -> Array:
+def _pinv_eval(a: Array, atol: float | Array, rtol: float | Array, *, hermitian: bool) -> Array:
     try:
         if hermitian:
             s, u = spectral.eigh(a, "L")
@@ -94,7 +97,7 @@ def _pinv_eval(a: Array, atol: Any, rtol: Any, *, hermitian: bool) -> Array:
 
 def _pinv_vjp(
     g: Tensor, p: Tensor, a: Tensor, atol: Tensor, rtol: Tensor, *, hermitian: bool
-) -> Any:
+) -> tuple[Tensor, None, None]:
     """The transpose of :func:`_pinv_jvp`, with products of the smaller size first."""
     ph, gh = adjoint(p), adjoint(g)
     if a._type.shape[-2] <= a._type.shape[-1]:
@@ -117,7 +120,13 @@ def _pinv_vjp(
 
 
 def _pinv_jvp(
-    tangents: Any, p: Tensor, a: Tensor, atol: Tensor, rtol: Tensor, *, hermitian: bool
+    tangents: tuple[Tensor, None, None],
+    p: Tensor,
+    a: Tensor,
+    atol: Tensor,
+    rtol: Tensor,
+    *,
+    hermitian: bool,
 ) -> Tensor:
     """Golub and Pereyra's formula for the change at constant rank."""
     change, turned = tangents[0], adjoint(tangents[0])
@@ -130,7 +139,7 @@ def _pinv_jvp(
     )  # fmt: skip
 
 
-def _batch_pinv(op: Op, args: Sequence[Any], dims: Sequence[int | None], **attrs: Any) -> Any:
+def _batch_pinv(op: Op, args: Sequence[Any], dims: Sequence[int | None], **attrs: object) -> object:
     """The tolerances lack the two dimensions of a matrix."""
     aligned = []
     depth = max(
@@ -169,7 +178,8 @@ def pinv(
     atol, rtol = _tolerances(input, atol, rtol if rcond is None else rcond)
     if not input._type.numel:  # then tolerances of any shape will do
         atol, rtol = 0.0, 0.0
-    return bind(PINV, input, atol, rtol, hermitian=bool(hermitian))  # type: ignore[no-any-return]
+    found: Tensor = bind(PINV, input, atol, rtol, hermitian=bool(hermitian))
+    return as_lowered(found)  # as PyTorch's last product
 
 
 @expose()
@@ -234,7 +244,7 @@ def matrix_rank(
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
-def _lstsq_eval(a: Array, b: Array, *, rtol: float, driver: str) -> Any:
+def _lstsq_eval(a: Array, b: Array, *, rtol: float, driver: str) -> object:
     if not np.isfinite(a).all():
         raise not_converged("linalg.lstsq")
     *found, info = spectral.lstsq(a, b, rtol, driver)
@@ -264,7 +274,7 @@ def _pinv_and_tolerances(a: Tensor, rtol: float) -> tuple[Tensor, Tensor, Tensor
 
 
 def _lstsq_vjp(
-    g: Any, out: object, a: Tensor, b: Tensor, *, rtol: float, driver: str
+    g: tuple[Tensor, Tensor, Tensor], out: object, a: Tensor, b: Tensor, *, rtol: float, driver: str
 ) -> tuple[Tensor, Tensor]:
     """That of the pseudo-inverse times ``b``."""
     p, *known = _pinv_and_tolerances(a, rtol)
@@ -272,7 +282,15 @@ def _lstsq_vjp(
     return for_a, sum_to_type(matmul(adjoint(p), g[0]), b._type)
 
 
-def _lstsq_jvp(tangents: Any, out: Any, a: Tensor, b: Tensor, *, rtol: float, driver: str) -> Any:
+def _lstsq_jvp(
+    tangents: Sequence[Tensor],
+    out: tuple[Tensor, Tensor, Tensor],
+    a: Tensor,
+    b: Tensor,
+    *,
+    rtol: float,
+    driver: str,
+) -> tuple[Tensor, None, None]:
     ta, tb = tangents
     p, *known = _pinv_and_tolerances(a, rtol)
     moved = None if tb is None else matmul(p, tb)
@@ -293,7 +311,7 @@ LSTSQ = opaque(
 @autocast_policy(AutocastPolicy.FLOAT32)
 def lstsq(
     input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
-) -> Any:
+) -> linalg_lstsq:
     """The shortest X that brings ``input @ X`` closest to ``b``.
 
     ``driver`` is LAPACK's: by QR (``gels``, for matrices of full rank), by QR with pivots

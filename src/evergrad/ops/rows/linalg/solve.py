@@ -7,7 +7,8 @@ with ``_ex``; ``solve_triangular`` divides by the zero it finds.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Array, Tensor
-from evergrad.ops.rows.linalg import kernels
+from evergrad.ops.rows.linalg import kernels, triangular
 from evergrad.ops.rows.linalg.base import (
     BY_LAPACK,
     LINALG,
@@ -35,6 +36,9 @@ from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.diagonals import tril, triu
 from evergrad.ops.rows.movement.views import clone, expand, movedim, reshape, sum_to_type, transpose
 from evergrad.ops.surface.public import expose
+
+if TYPE_CHECKING:
+    from evergrad import return_types
 
 # A batching rule for rows on stacks of matrices: one more leading dimension, which broadcasts.
 batch_stack = batch_elementwise
@@ -51,7 +55,7 @@ def _solution_type(a: TensorType, b: TensorType, **attrs: object) -> TensorType:
 _SINGULAR = "The solver failed because the input matrix is singular."
 
 
-def _solve_eval(a: Array, b: Array, *, check: bool) -> Any:
+def _solve_eval(a: Array, b: Array, *, check: bool) -> object:
     try:
         return blas.small_call(np.linalg.solve, a, b)
     except np.linalg.LinAlgError:
@@ -67,7 +71,9 @@ def _solve_vjp(g: Tensor, x: Tensor, a: Tensor, b: Tensor, *, check: bool) -> tu
     return sum_to_type(for_a, a._type), sum_to_type(for_b, b._type)
 
 
-def _solve_jvp(tangents: Any, x: Tensor, a: Tensor, b: Tensor, *, check: bool) -> Any:
+def _solve_jvp(
+    tangents: Sequence[Tensor], x: Tensor, a: Tensor, b: Tensor, *, check: bool
+) -> Tensor:
     ta, right = tangents
     if ta is not None:
         moved = matmul(ta, x)
@@ -101,7 +107,7 @@ FACTOR_SYSTEM = opaque(
 
 def _factored_vjp(
     g: Tensor, x: Tensor, a: Tensor, packed: Tensor, order: Tensor, b: Tensor, *, of_adjoint: bool
-) -> Any:
+) -> tuple[Tensor, None, None, Tensor]:
     for_b = bind(SOLVE_FACTORED, a, packed, order, g, of_adjoint=not of_adjoint)
     left, right = (x, for_b) if of_adjoint else (for_b, x)
     for_a = -matmul(left, adjoint(right))
@@ -178,7 +184,9 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 
 
 @expose(method=False, into=LINALG)
-def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
+def solve_ex(
+    A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False
+) -> return_types.linalg_solve_ex:
     """The solution, and for each matrix the first zero pivot (0 if there is none).
 
     Args:
@@ -216,8 +224,8 @@ def _triangular_vjp(
 
 
 def _triangular_jvp(
-    tangents: Any, x: Tensor, a: Tensor, b: Tensor, *, is_upper: bool, unit: bool
-) -> Any:
+    tangents: Sequence[Tensor], x: Tensor, a: Tensor, b: Tensor, *, is_upper: bool, unit: bool
+) -> Tensor:
     ta, tb = tangents
     right = None if ta is None else -matmul(_triangle(ta, is_upper, unit), x)
     if tb is not None:
@@ -228,7 +236,7 @@ def _triangular_jvp(
 
 SOLVE_TRIANGULAR = opaque(
     "solve_triangular",
-    lambda a, b, *, is_upper, unit: kernels.substitute(a, b, upper=is_upper, unit=unit),
+    lambda a, b, *, is_upper, unit: triangular.substitute(a, b, upper=is_upper, unit=unit),
     _solution_type, _triangular_vjp, jvp=_triangular_jvp, batch=batch_stack,
     emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="The solution X of A X = B for triangular A.",
@@ -242,13 +250,14 @@ def substitute(A: Tensor, B: Tensor, *, is_upper: bool, unit: bool = False) -> T
 
 def substitute_right(B: Tensor, A: Tensor, *, is_upper: bool, unit: bool = False) -> Tensor:
     """``B A^-1`` for triangular ``A``, without checks."""
-    turned = substitute(
+    transposed = substitute(
         transpose(A, -2, -1), transpose(B, -2, -1), is_upper=not is_upper, unit=unit
     )
-    return transpose(turned, -2, -1)
+    return transpose(transposed, -2, -1)
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def solve_triangular(
     input: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
@@ -268,7 +277,7 @@ def solve_triangular(
 def triangular_solve(
     input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False,
     unitriangular: bool = False,
-) -> Any:  # fmt: skip
+) -> return_types.triangular_solve:  # fmt: skip
     """``linalg.solve_triangular`` under its first name, and a copy of ``A``.
 
     Args:
@@ -283,8 +292,8 @@ def triangular_solve(
     tensor([[0.5000],
             [0.5000]])
     """
-    turned, is_upper = (A.mT, not upper) if transpose else (A, upper)
-    x = solve_triangular(turned, input, upper=is_upper, unitriangular=unitriangular)
+    matrix, is_upper = (A.mT, not upper) if transpose else (A, upper)
+    x = solve_triangular(matrix, input, upper=is_upper, unitriangular=unitriangular)
     return return_types.triangular_solve(x, clone(A))
 
 
@@ -302,12 +311,16 @@ def _inv_eval(a: Array, *, check: bool) -> tuple[Array, Array]:
     return found, info
 
 
-def _inv_vjp(g: Any, out: Any, a: Tensor, *, check: bool) -> Tensor:
+def _inv_vjp(
+    g: tuple[Tensor, Tensor], out: tuple[Tensor, Tensor], a: Tensor, *, check: bool
+) -> Tensor:
     inverted = adjoint(out[0])
     return -matmul(inverted, matmul(g[0], inverted))
 
 
-def _inv_jvp(tangents: Any, out: Any, a: Tensor, *, check: bool) -> Any:
+def _inv_jvp(
+    tangents: Sequence[Tensor], out: tuple[Tensor, Tensor], a: Tensor, *, check: bool
+) -> tuple[Tensor, None]:
     return -matmul(out[0], matmul(tangents[0], out[0])), None
 
 
@@ -329,7 +342,7 @@ def inv(A: Tensor) -> Tensor:
 
 @expose(method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
-def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> return_types.linalg_inv_ex:
     """The inverse, and for each matrix the first zero pivot (0 if there is none).
 
     Args:
@@ -386,7 +399,7 @@ def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
 
 @expose(method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
-def tensorsolve(input: Tensor, other: Tensor, dims: Any = None) -> Tensor:
+def tensorsolve(input: Tensor, other: Tensor, dims: Sequence[int] | None = None) -> Tensor:
     """The tensor X with ``tensordot(input, X, X.ndim) == other``; ``dims`` are moved last first.
 
     Args:

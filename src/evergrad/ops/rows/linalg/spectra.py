@@ -10,7 +10,7 @@ basis (``full_matrices=True``) have a derivative as far as the space they span g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,6 +46,9 @@ from evergrad.ops.rows.movement.slices import narrow
 from evergrad.ops.rows.movement.views import unsqueeze
 from evergrad.ops.surface.public import expose
 
+if TYPE_CHECKING:
+    from evergrad import return_types
+
 # -- helpers ------------------------------------------------------------------------------------
 
 
@@ -76,14 +79,16 @@ def _eigh_type(a: TensorType, *, uplo: str) -> tuple[TensorType, TensorType]:
     return tensor_type(a.shape[:-1], a.dtype.to_real()), a
 
 
-def _eigh_eval(a: Any, *, uplo: Any) -> tuple[Array, Array]:
+def _eigh_eval(a: Array, *, uplo: Any) -> tuple[Array, Array]:
     try:
         return kernels.eigh(a, uplo)
     except np.linalg.LinAlgError:
         raise not_converged("linalg.eigh") from None
 
 
-def _eigh_vjp(g: Any, out: Any, a: Tensor, *, uplo: str) -> Tensor:
+def _eigh_vjp(
+    g: tuple[Tensor, Tensor], out: tuple[Tensor, Tensor], a: Tensor, *, uplo: str
+) -> Tensor:
     (for_values, for_vectors), (values, vectors) = g, out
     along = matmul(adjoint(vectors), for_vectors)
     turning = _quotient(_off_diagonal(along - adjoint(along)) * 0.5, _differences(values))
@@ -91,7 +96,9 @@ def _eigh_vjp(g: Any, out: Any, a: Tensor, *, uplo: str) -> Tensor:
     return matmul(vectors, matmul(inner, adjoint(vectors)))
 
 
-def _eigh_jvp(tangents: Any, out: Any, a: Tensor, *, uplo: str) -> tuple[Tensor, Tensor]:
+def _eigh_jvp(
+    tangents: Sequence[Tensor], out: tuple[Tensor, Tensor], a: Tensor, *, uplo: str
+) -> tuple[Tensor, Tensor]:
     values, vectors = out
     inner = matmul(adjoint(vectors), matmul(tangents[0], vectors))
     inner = (inner + adjoint(inner)) * 0.5
@@ -105,7 +112,7 @@ EIGH = opaque("eigh", _eigh_eval, _eigh_type, _eigh_vjp, jvp=_eigh_jvp, batch=ba
               doc="Eigenvalues and eigenvectors of Hermitian matrices.")  # fmt: skip
 
 
-def _eigvalsh_eval(a: Any, *, uplo: Any) -> Array:
+def _eigvalsh_eval(a: Array, *, uplo: Any) -> Array:
     try:
         return kernels.eigvalsh(a, uplo)
     except np.linalg.LinAlgError:
@@ -117,7 +124,7 @@ def _eigvalsh_vjp(g: Tensor, out: Tensor, a: Tensor, *, uplo: str) -> Tensor:
     return matmul(vectors * unsqueeze(_in_type_of(g, a), -2), adjoint(vectors))
 
 
-def _eigvalsh_jvp(tangents: Any, out: Tensor, a: Tensor, *, uplo: str) -> Tensor:
+def _eigvalsh_jvp(tangents: Sequence[Tensor], out: Tensor, a: Tensor, *, uplo: str) -> Tensor:
     _, vectors = bind(EIGH, a, uplo=uplo)
     return real(diagonal_of(matmul(adjoint(vectors), matmul(tangents[0], vectors))))
 
@@ -149,6 +156,8 @@ def eigh(input: Tensor, UPLO: str = "L") -> Any:
 def eigvalsh(input: Tensor, UPLO: str = "L") -> Tensor:
     """The ascending eigenvalues of a Hermitian matrix, of which one triangle is read."""
     check_square("linalg.eigvalsh", input)
+    if input.requires_grad and STATE.get().grad:  # the derivative needs the vectors anyway
+        return bind(EIGH, input, uplo=_checked_uplo(UPLO))[0]  # type: ignore[no-any-return]
     return bind(EIGVALSH, input, uplo=_checked_uplo(UPLO))  # type: ignore[no-any-return]
 
 
@@ -160,7 +169,7 @@ def _eig_type(a: TensorType) -> tuple[TensorType, TensorType]:
     return tensor_type(a.shape[:-1], kind), tensor_type(a.shape, kind)
 
 
-def _eig_eval(a: Array, *, vectors: bool = True) -> tuple[Any, Any]:
+def _eig_eval(a: Array, *, vectors: bool = True) -> tuple[Array, Array]:
     if not np.isfinite(a).all():
         raise RuntimeError("linalg.eig: input tensor should not contain infs or NaNs.")
     try:
@@ -169,7 +178,7 @@ def _eig_eval(a: Array, *, vectors: bool = True) -> tuple[Any, Any]:
         raise not_converged("linalg.eig") from None
 
 
-def _eig_vjp(g: Any, out: Any, a: Tensor) -> Tensor:
+def _eig_vjp(g: tuple[Tensor, Tensor], out: tuple[Tensor, Tensor], a: Tensor) -> Tensor:
     (for_values, for_vectors), (values, vectors) = g, out
     turned = matmul(adjoint(vectors), for_vectors)
     lengths = unsqueeze(_in_type_of(real(diagonal_of(turned)), vectors), -2)
@@ -180,7 +189,9 @@ def _eig_vjp(g: Any, out: Any, a: Tensor) -> Tensor:
     return found if a.dtype.is_complex else real(found)
 
 
-def _eig_jvp(tangents: Any, out: Any, a: Tensor) -> tuple[Tensor, Tensor]:
+def _eig_jvp(
+    tangents: Sequence[Tensor], out: tuple[Tensor, Tensor], a: Tensor
+) -> tuple[Tensor, Tensor]:
     values, vectors = out
     moved = matmul(_in_type_of(tangents[0], vectors), vectors)
     inner = solve_system(vectors, moved, check=False)
@@ -217,7 +228,7 @@ EIGVALS = opaque(
 
 @expose(method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
-def eig(input: Tensor) -> Any:
+def eig(input: Tensor) -> return_types.linalg_eig:
     """The eigenvalues, in no particular order, and eigenvectors of length 1; always complex."""
     check_square("linalg.eig", input)
     return return_types.linalg_eig(*bind(EIG, input))
@@ -302,7 +313,7 @@ def _turned_complement(moved: Tensor, basis: Tensor, count: int) -> Tensor:
 
 
 def _svd_jvp(
-    tangents: Any, out: Sequence[Tensor], a: Tensor, *, full: bool
+    tangents: Sequence[Tensor], out: Sequence[Tensor], a: Tensor, *, full: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     change = tangents[0]
     u_all, s, v_all = out[0], out[1], adjoint(out[2])
@@ -346,7 +357,7 @@ def _svdvals_vjp(g: Tensor, out: Tensor, a: Tensor) -> Tensor:
     return matmul(u * unsqueeze(_in_type_of(g, a), -2), vh)
 
 
-def _svdvals_jvp(tangents: Any, out: Tensor, a: Tensor) -> Tensor:
+def _svdvals_jvp(tangents: Sequence[Tensor], out: Tensor, a: Tensor) -> Tensor:
     u, _, vh = bind(SVD, a, full=False)
     return real(diagonal_of(matmul(adjoint(u), matmul(tangents[0], adjoint(vh)))))
 
@@ -367,7 +378,9 @@ def _check_driver(name: str, driver: str | None) -> None:
 
 @expose("svd", method=False, into=LINALG)
 @autocast_policy(AutocastPolicy.FLOAT32)
-def _linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
+def _linalg_svd(
+    A: Tensor, full_matrices: bool = True, *, driver: str | None = None
+) -> return_types.linalg_svd:
     """``A = U diag(S) Vh`` with descending ``S``; without ``full_matrices`` only what it needs."""
     check_matrix("linalg.svd", A)
     _check_driver("linalg.svd", driver)
@@ -381,6 +394,8 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """The singular values in descending order."""
     check_matrix("linalg.svdvals", A)
     _check_driver("linalg.svdvals", driver)
+    if A.requires_grad and STATE.get().grad:  # the derivative needs the vectors anyway
+        return bind(SVD, A, full=False)[1]  # type: ignore[no-any-return]
     return bind(SVDVALS, A)  # type: ignore[no-any-return]
 
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from evergrad.core import openblas
 from evergrad.core.blas import small_call
+from evergrad.core.types import Array
 from evergrad.ops.rows.linalg import lapack
-from evergrad.ops.rows.linalg.kernels import is_small, work_of
-from evergrad.ops.rows.linalg.stacks import flat, to_columns, to_rows, triangle, zeros
+from evergrad.ops.rows.linalg.kernels import is_small
+from evergrad.ops.rows.linalg.stacks import flat, to_columns, to_rows, triangle, work_of, zeros
 
-Array = np.ndarray[Any, Any]
 UpLo = Literal["L", "U"]
 
 
@@ -32,13 +32,13 @@ def _check_convergence(info: Array) -> None:
         raise np.linalg.LinAlgError("the algorithm did not converge")
 
 
-def _named(name: str, dtype: np.dtype[Any]) -> str:
+def _named(name: str, dtype: np.dtype[np.generic]) -> str:
     """The unitary or Hermitian routine for complex matrices."""
     renamed = {"orgqr": "ungqr", "ormqr": "unmqr", "syevd": "heevd"}
     return renamed[name] if dtype.kind == "c" else name
 
 
-def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _real(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
     return np.dtype(dtype.char.lower())
 
 
@@ -253,11 +253,11 @@ def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, 
 
 def _driver_arguments(
     driver: str, columns: Array, rcond: float, rank: Array, s: Array
-) -> dict[str, Any]:
+) -> dict[str, object]:
     count, width, rows = columns.shape
     if driver == "gels":
         return {"trans": b"N"}
-    given: dict[str, Any] = {"rcond": np.full(1, rcond, s.dtype), "rank": rank}
+    given: dict[str, object] = {"rcond": np.full(1, rcond, s.dtype), "rank": rank}
     if driver == "gelsy":
         given["jpvt"] = np.zeros((count, width), np.int32)
     else:

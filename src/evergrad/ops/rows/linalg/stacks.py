@@ -7,14 +7,25 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
+from evergrad.core.types import Array
 from evergrad.memory import pool
 from evergrad.ops.rows.linalg import lapack
 
-Array = np.ndarray[Any, Any]
+# Up to this order, and from so many matrices for each row on, a stack is computed together.
+_TOGETHER, _MANY = 16, 4
+
+
+def are_many_small(count: int, *shape: int) -> bool:
+    """Whether one row or column of all matrices at a time takes less than LAPACK's calls."""
+    return min(shape) > 0 and max(shape) <= _TOGETHER and count >= _MANY * max(shape)
+
+
+def work_of(order: int, other: int, dtype: np.dtype[np.generic]) -> int:
+    """Multiply-adds of a factorization or system, roughly."""
+    return order * order * other * (4 if dtype.kind == "c" else 1)
 
 
 def flat(a: Array) -> Array:
@@ -54,7 +65,7 @@ def _transposed(stack: Array) -> Array:
     return found
 
 
-def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def zeros(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
     found = pool.empty(shape, dtype)
     found.fill(0)
     return found
@@ -69,12 +80,13 @@ def triangle(columns: Array, *, upper: bool, rows: int | None = None) -> Array:
     return found
 
 
-def clear_above(columns: Array) -> None:
-    """Zeros above the diagonals of a column-major stack of square matrices."""
-    above, order = columns[:, 1:], columns.shape[1]
-    zero = np.zeros(1, columns.dtype)
-    lapack.call("laset", columns.dtype, len(columns), uplo=b"U", m=order - 1, n=order - 1,
-                alpha=zero, beta=zero, a=above, lda=order)  # fmt: skip
+def clear_beside(rows: Array, *, upper: bool) -> None:
+    """Zeros above, or below, the diagonals of a row-major stack of square matrices."""
+    beside, order = (rows[:, :, 1:] if upper else rows[:, 1:]), rows.shape[1]
+    zero = np.zeros(1, rows.dtype)
+    # Of a column-major matrix it is the other triangle.
+    lapack.call("laset", rows.dtype, len(rows), uplo=b"L" if upper else b"U", m=order - 1,
+                n=order - 1, alpha=zero, beta=zero, a=beside, lda=order)  # fmt: skip
 
 
 def _copy_triangle(columns: Array, to: Array, upper: bool) -> None:
@@ -87,7 +99,7 @@ def _copy_triangle(columns: Array, to: Array, upper: bool) -> None:
 
 
 # Types of the sizes that LAPACK copies; from so many elements on it takes less time than NumPy.
-_COPIED_AS: dict[int, np.dtype[Any]] = {
+_COPIED_AS: dict[int, np.dtype[np.generic]] = {
     4: np.dtype(np.float32),
     8: np.dtype(np.float64),
     16: np.dtype(np.complex128),

@@ -16,11 +16,12 @@ from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import Array
 from evergrad.ops.rows.movement.views import Dims, contiguous, to_front
 from evergrad.ops.surface.public import expose
 
 
-def _batch_front(op: Op, args: Sequence[Tensor], dims: Dims, **attrs: object) -> Any:
+def _batch_front(op: Op, args: Sequence[Tensor], dims: Dims, **attrs: object) -> tuple[Tensor, int]:
     return bind(op, to_front(args[0], dims[0]), **attrs), 0  # type: ignore[arg-type]
 
 
@@ -45,7 +46,7 @@ def _joined(g: Tensor) -> Tensor:
     return ops.complex(ops.select(g, -1, 0), ops.select(g, -1, 1))
 
 
-def _pairs_as_complex(x: Any) -> Any:
+def _pairs_as_complex(x: Array) -> Array:
     kind = np.dtype(np.complex64 if x.dtype == np.float32 else np.complex128)
     if 0 in x.shape:
         return np.zeros(x.shape[:-1], kind)
@@ -103,7 +104,7 @@ def imag(input: Tensor) -> Tensor:
     return bind(IMAG, input)  # type: ignore[no-any-return]
 
 
-def _set_part(part: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Any], None]:
+def _set_part(part: Callable[[Tensor], Tensor]) -> Callable[[Tensor, object], None]:
     def write(self: Tensor, value: Any) -> None:
         part(self).copy_(value)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from evergrad.ops.rows.movement.views import clone, reshape, to_front
 from evergrad.ops.surface.public import expose
 
 if TYPE_CHECKING:
-    pass
+    from evergrad.core.types import DeviceLike, DtypeLike, LayoutLike
 
 # -- triangles ----------------------------------------------------------------------------------
 
@@ -41,7 +41,9 @@ def _triangle(name: str, upper: bool, doc: str) -> Op:
     def transpose(g: Tensor, x: Tensor, *, diagonal: int) -> Tensor:
         return bind(op, g, diagonal=diagonal)  # type: ignore[no-any-return]
 
-    def batch(op: Op, args: Sequence[Tensor], dims: Sequence[Any], *, diagonal: int) -> Any:
+    def batch(
+        op: Op, args: Sequence[Tensor], dims: Sequence[Any], *, diagonal: int
+    ) -> tuple[Tensor, int]:
         return bind(op, to_front(args[0], dims[0]), diagonal=diagonal), 0
 
     op = linear(
@@ -68,7 +70,12 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
 
 
 def _triangle_places(
-    places: Any, row: int, col: int, offset: int, dtype: Any, requires_grad: bool
+    places: Callable[..., tuple[Array, Array]],
+    row: int,
+    col: int,
+    offset: int,
+    dtype: DtypeLike,
+    requires_grad: bool,
 ) -> Tensor:
     for name, extent in (("row", row), ("col", col)):
         if extent < 0:
@@ -80,8 +87,8 @@ def _triangle_places(
 
 @expose(method=False, out=False)
 def tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
-    layout: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+    row: int, col: int, offset: int = 0, *, dtype: DtypeLike = None, device: DeviceLike = None,
+    layout: LayoutLike = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """The places of a lower triangle: a row of row numbers, a row of column numbers."""
     return _triangle_places(np.tril_indices, row, col, offset, dtype, requires_grad)
@@ -89,8 +96,8 @@ def tril_indices(
 
 @expose(method=False, out=False)
 def triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
-    layout: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+    row: int, col: int, offset: int = 0, *, dtype: DtypeLike = None, device: DeviceLike = None,
+    layout: LayoutLike = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """The places of an upper triangle: a row of row numbers, a row of column numbers."""
     return _triangle_places(np.triu_indices, row, col, offset, dtype, requires_grad)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from evergrad import config
 from evergrad.core import shapes
-from evergrad.core.bind import bind, cast
+from evergrad.core.bind import bind, bind_and_prepare, bind_prepared_list, cast
 from evergrad.core.compound import Compound
 from evergrad.core.families import linear, result_dtype
 from evergrad.core.namespace import late_bound
-from evergrad.core.op import Op
+from evergrad.core.op import Op, prepared_calls
+from evergrad.core.prepared import prepared
 from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import Size, TensorType, normalize_dim
 from evergrad.core.tensor import Array, Tensor, from_array
 from evergrad.errors import ShapeError
+from evergrad.memory import pool
 from evergrad.ops.rows.creation.constants import zeros
 from evergrad.ops.rows.movement.slices import PAD_SLICE, slice_dim
 from evergrad.ops.rows.movement.views import (
@@ -36,7 +39,7 @@ def _tensor_list(name: str, tensors: object) -> list[Tensor]:
     if isinstance(tensors, Tensor) or not isinstance(tensors, Sequence):
         raise TypeError(
             f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
-            f"{type(tensors).__name__}"
+            f"{type(tensors).__name__}. Put them in a list: {name}([x, y])."
         )
     if not tensors:
         raise RuntimeError(f"{name} expects a non-empty TensorList")
@@ -60,7 +63,8 @@ def _cat_type(*xs: TensorType, dim: int) -> TensorType:
         if len(x.shape) != len(first.shape):
             raise RuntimeError(
                 f"Tensors must have same number of dimensions: got {len(first.shape)} and "
-                f"{len(x.shape)}"
+                f"{len(x.shape)} for tensor number {i} in the list. Add a dimension with "
+                ".unsqueeze(0)."
             )
         for d, (n, m) in enumerate(zip(first.shape, x.shape, strict=True)):
             if d != dim and n != m:
@@ -81,7 +85,7 @@ def _cat_transpose(g: Tensor, *xs: Tensor, dim: int) -> tuple[Tensor, ...]:
     return tuple(parts)
 
 
-def _batch_cat(op: Op, args: Sequence[Tensor], dims: Dims, *, dim: int) -> Any:
+def _batch_cat(op: Op, args: Sequence[Tensor], dims: Dims, *, dim: int) -> tuple[Tensor, int]:
     size = next(a._type.shape[d] for a, d in zip(args, dims, strict=True) if d is not None)
     fronted = [
         expand(a, (size, *a._type.shape)) if d is None else to_front(a, d)
@@ -90,8 +94,17 @@ def _batch_cat(op: Op, args: Sequence[Tensor], dims: Dims, *, dim: int) -> Any:
     return bind(op, *fronted, dim=dim + 1), 0
 
 
-def _cat_eval(*xs: Any, dim: int) -> Array:
+def _cat_eval(*xs: Array, dim: int) -> Array:
     return np.concatenate(xs, dim)
+
+
+def _cat_evaluator(plain: object, *types: TensorType, dim: int) -> Callable[..., Array]:
+    """Joins to an array from the pool, if it is large."""
+    out = _cat_type(*types, dim=dim)
+    if out.nbytes < config.POOL_MIN_BYTES:
+        return lambda *xs: np.concatenate(xs, dim)
+    allocate = pool.allocator(out.shape, out.dtype.np)
+    return lambda *xs: np.concatenate(xs, dim, allocate())
 
 
 CAT = linear("cat", _cat_eval, _cat_type, _cat_transpose, batch=_batch_cat,
@@ -99,7 +112,15 @@ CAT = linear("cat", _cat_eval, _cat_type, _cat_transpose, batch=_batch_cat,
              doc="Tensors one after the other.")  # fmt: skip
 
 
+CAT.prepare_for = _cat_evaluator
+
+
 def _together(name: str, given: Iterable[Tensor]) -> list[Tensor]:
+    if isinstance(given, Tensor):
+        raise TypeError(
+            f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor. Put "
+            f"them in a list: {name}([x, y])."
+        )
     tensors = list(given)
     if not tensors:
         refusal = ValueError if name == "cat" else RuntimeError  # as in PyTorch
@@ -117,10 +138,24 @@ def _together(name: str, given: Iterable[Tensor]) -> list[Tensor]:
     return [cast(x, common) for x in tensors]
 
 
+_JOINED = prepared_calls()
+
+
+def _call_key(tensors: object, dim: int) -> tuple[tuple[TensorType | None, ...], int] | None:
+    """The types of a list of tensors and the dimension; ``None`` for other arguments."""
+    if dim.__class__ is not int or tensors.__class__ not in (list, tuple):
+        return None
+    types = tuple([x._type if isinstance(x, Tensor) else None for x in tensors])
+    return None if None in types else (types, dim)
+
+
 @late_bound
 @expose("concat", "concatenate", method=False, numpy_names=True)
 def cat(tensors: Any, dim: int = 0) -> Tensor:
     """Tensors one after the other along a dimension."""
+    key = _call_key(tensors, dim)
+    if key is not None and (found := _JOINED.get(key)) is not None:
+        return bind_prepared_list(found, tuple(tensors))  # type: ignore[no-any-return]
     parts = _together("cat", tensors)
     ranks = [len(x._type.shape) for x in parts]
     rank = max(ranks)
@@ -128,25 +163,32 @@ def cat(tensors: Any, dim: int = 0) -> Tensor:
         raise RuntimeError("zero-dimensional tensor (at position 0) cannot be concatenated")
     dim = normalize_dim(dim, rank)
     kept = [x for x in parts if x._type.shape != (0,) or rank == 1]  # as PyTorch has always done
-    return bind(CAT, *kept, dim=dim)  # type: ignore[no-any-return]
+    if (
+        key is None
+        or len(kept) < len(parts)
+        or any(a is not b for a, b in zip(kept, tensors, strict=True))
+    ):
+        return bind(CAT, *kept, dim=dim)  # type: ignore[no-any-return]
+    return bind_and_prepare(_JOINED, key, CAT, *kept, dim=dim)  # type: ignore[no-any-return]
 
 
 @late_bound
 @expose(method=False)
+@prepared
 def stack(tensors: Any, dim: int = 0) -> Tensor:
     """Tensors of one shape along a new dimension."""
     parts = _together("stack", tensors)
+    shape = parts[0]._type.shape
     for i, x in enumerate(parts):
-        if x._type.shape != parts[0]._type.shape:
+        if x._type.shape != shape:
             raise ShapeError(
                 f"stack expects each tensor to be equal size, but got {list(parts[0]._type.shape)} "
                 f"at entry 0 and {list(x._type.shape)} at entry {i}"
             )
-    shape = parts[0]._type.shape
     dim = normalize_dim(dim, len(shape) + 1)
-    is_dense = not any(isinstance(x, Compound) for x in parts)
+    is_dense = True not in [isinstance(x, Compound) for x in parts]
     if is_dense and dim < len(shape):  # one after the other, each in a place of its own
-        joined = bind(CAT, *parts, dim=dim)
+        joined = cat(parts, dim)
         return owned(reshape(joined, (*shape[:dim], len(parts), *shape[dim:])), *parts)
     return bind(CAT, *[unsqueeze(x, dim) for x in parts], dim=dim)  # type: ignore[no-any-return]
 
@@ -154,7 +196,7 @@ def stack(tensors: Any, dim: int = 0) -> Tensor:
 # -- at least so many dimensions ----------------------------------------------------------------
 
 
-def _each(function: Any, tensors: tuple[Any, ...]) -> Any:
+def _each(function: Callable[[Tensor], Tensor], tensors: tuple[object, ...]) -> object:
     if len(tensors) == 1 and isinstance(tensors[0], Tensor):
         return function(tensors[0])
     return tuple([function(x) for x in _given(tensors)])
@@ -175,19 +217,19 @@ def _to_3d(x: Tensor) -> Tensor:
 
 
 @expose(method=False, out=False)
-def atleast_1d(*tensors: object) -> Any:
+def atleast_1d(*tensors: object) -> object:
     """Scalars as vectors of one."""
     return _each(_to_1d, tensors)
 
 
 @expose(method=False, out=False)
-def atleast_2d(*tensors: object) -> Any:
+def atleast_2d(*tensors: object) -> object:
     """Vectors as matrices of one row."""
     return _each(_to_2d, tensors)
 
 
 @expose(method=False, out=False)
-def atleast_3d(*tensors: object) -> Any:
+def atleast_3d(*tensors: object) -> object:
     """Matrices with a third dimension of one."""
     return _each(_to_3d, tensors)
 
@@ -269,7 +311,7 @@ def broadcast_shapes(*shapes_: Any) -> Size:
 
 
 @expose(method=False, out=False)
-def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
+def meshgrid(*tensors: object, indexing: str | None = None) -> tuple[Tensor, ...]:
     """For each vector a grid in which it varies along its own dimension."""
     given = _given(tensors)
     indexing = "ij" if indexing is None else indexing

@@ -10,8 +10,11 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
+from evergrad.core.eager import lanes
 from evergrad.core.families import linear
+from evergrad.core.functionalize import data_size
 from evergrad.core.op import Op
+from evergrad.core.prepared import prepared
 from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import Shape, as_shape, normalize_dim
 from evergrad.core.tensor import Array, Tensor, from_array
@@ -47,7 +50,7 @@ def _flip_eval(x: Array, *, dims: Shape, out: Array | None = None) -> Array:
     return out
 
 
-def _batch_flip(op: Op, args: Sequence[Tensor], at: Dims, *, dims: Shape) -> Any:
+def _batch_flip(op: Op, args: Sequence[Tensor], at: Dims, *, dims: Shape) -> tuple[Tensor, int]:
     x = to_front(args[0], at[0])  # type: ignore[arg-type]
     return bind(op, x, dims=tuple(d + 1 for d in dims)), 0
 
@@ -55,12 +58,14 @@ def _batch_flip(op: Op, args: Sequence[Tensor], at: Dims, *, dims: Shape) -> Any
 FLIP: Op = linear(
     "flip", _flip_eval, lambda x, *, dims: x, lambda g, x, *, dims: bind(FLIP, g, dims=dims),
     batch=_batch_flip, takes_out=True,
-    emit=lowered("passes.decompose_movement"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("kernels.flip"), autocast=AutocastPolicy.KEEP,
     doc="Dimensions in reverse order.",
 )  # fmt: skip
+FLIP.prepare_for = lambda plain, x, *, dims: lanes.reverse_evaluator(x, dims, plain)
 
 
 @expose(out=False)
+@prepared
 def flip(input: Tensor, *args: object, dims: object = None) -> Tensor:
     """Dimensions in reverse order, as a copy."""
     given = as_shape(args if dims is None else (dims,))
@@ -114,7 +119,7 @@ def _roll_back(g: Tensor, x: Tensor, *, shifts: Shape, dims: Shape) -> Tensor:
     return bind(ROLL, g, shifts=tuple(-s for s in shifts), dims=dims)  # type: ignore[no-any-return]
 
 
-def _batch_roll(op: Op, args: Sequence[Tensor], at: Dims, *, shifts: Shape, dims: Shape) -> Any:
+def _batch_roll(op: Op, args: Sequence[Tensor], at: Dims, *, shifts: Shape, dims: Shape) -> object:
     x = to_front(args[0], at[0])  # type: ignore[arg-type]
     return bind(op, x, shifts=shifts, dims=tuple(d + 1 for d in dims)), 0
 
@@ -128,6 +133,7 @@ ROLL = linear(
 
 
 @expose(out=False)
+@prepared
 def roll(input: Tensor, shifts: object, dims: object = None) -> Tensor:
     """Shifted around: along dimensions, or through the flattened tensor."""
     steps = as_shape((shifts,))
@@ -149,6 +155,7 @@ def roll(input: Tensor, shifts: object, dims: object = None) -> Tensor:
 
 
 @expose(function=False)
+@prepared
 def repeat(self: Tensor, *args: object, repeats: object = None) -> Tensor:
     """The whole tensor several times along each dimension."""
     counts = as_shape(args if repeats is None else (repeats,))
@@ -175,6 +182,7 @@ def _copied(x: Tensor, expanded: Sequence[int], shape: Shape) -> Tensor:
 
 
 @expose(method=False, out=False)
+@prepared
 def tile(input: Tensor, dims: object) -> Tensor:
     """The whole tensor several times along its last dimensions, or along new ones in front."""
     counts = as_shape((dims,))
@@ -188,6 +196,7 @@ def _tile_method(self: Tensor, *args: object, dims: object = None) -> Tensor:
 
 
 @expose(out=False, numpy_names=True)
+@prepared
 def repeat_interleave(
     input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
@@ -207,6 +216,10 @@ def repeat_interleave(
         return index_select(input, dim, _numbers_repeated(repeats, output_size))
     extent = input._type.shape[dim]
     if isinstance(repeats, Tensor):
+        if repeats.dtype not in (dtypes.int64, dtypes.int32):
+            raise NotImplementedError(
+                f"\"repeat_interleave_cpu\" not implemented for '{repeats.dtype.name}'"
+            )
         if output_size is not None:
             _require_size(repeats * extent, output_size)
         if output_size is None or is_known(repeats):
@@ -230,8 +243,11 @@ def _numbers_repeated(repeats: Tensor, output_size: int | None) -> Tensor:
     """0, 1, 2, ... each as often as ``repeats`` says."""
     if repeats.dtype not in (dtypes.int64, dtypes.int32) or repeats.ndim != 1:
         raise RuntimeError("repeat_interleave only accepts 1D integer vectors as repeat")
-    if output_size is not None and not is_known(repeats):
-        return _traced_numbers_repeated(repeats, output_size)
+    if not is_known(repeats):
+        known = output_size is not None
+        size = output_size if known else data_size(total_of(cast(repeats, dtypes.int64)))
+        if size is not None and size >= 0:
+            return _traced_numbers_repeated(repeats, size)
     counts = repeats.array()
     if counts.size and counts.min() < 0:
         raise RuntimeError("repeats can not be negative")
@@ -282,7 +298,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     n = len(lead)
     blocks = reshape(input, (*lead, channels // (r * r), r, r, height, width))
     spread = clone(permute(blocks, (*range(n), n, n + 3, n + 1, n + 4, n + 2)))
-    return reshape(spread, (*lead, channels // (r * r), height * r, width * r))
+    return owned(reshape(spread, (*lead, channels // (r * r), height * r, width * r)))
 
 
 @expose(method=False, out=False)

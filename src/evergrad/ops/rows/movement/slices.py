@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.bind import bind
+from evergrad.core import dtypes
+from evergrad.core.bind import bind, bind_and_prepare, bind_prepared
 from evergrad.core.families import linear
 from evergrad.core.namespace import late_bound
-from evergrad.core.op import Op
+from evergrad.core.op import Op, prepared_calls
 from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import Shape, TensorType, normalize_dim
 from evergrad.core.tensor import Array, Tensor
@@ -36,7 +37,7 @@ def numpy_index(slices: Slices) -> tuple[Any, ...]:
     return (*[slice(*s) if isinstance(s, tuple) else s for s in slices], ...)
 
 
-def _slice_eval(x: Array, *, slices: Slices) -> Any:
+def _slice_eval(x: Array, *, slices: Slices) -> object:
     return x[numpy_index(slices)]
 
 
@@ -48,7 +49,9 @@ def _whole(x: Tensor) -> tuple[int, int, int]:
     return (0, x._type.shape[0], 1)
 
 
-def _batch_slice(op: Op, args: Sequence[Tensor], dims: Dims, *, slices: Slices) -> Any:
+def _batch_slice(
+    op: Op, args: Sequence[Tensor], dims: Dims, *, slices: Slices
+) -> tuple[Tensor, int]:
     x = to_front(args[0], dims[0])  # type: ignore[arg-type]
     return bind(op, x, slices=(_whole(x), *slices)), 0
 
@@ -67,7 +70,7 @@ def _pad_slice_eval(g: Array, *, slices: Slices, shape: Shape) -> Array:
 
 def _batch_pad_slice(
     op: Op, args: Sequence[Tensor], dims: Dims, *, slices: Slices, shape: Shape
-) -> Any:
+) -> tuple[Tensor, int]:
     g = to_front(args[0], dims[0])  # type: ignore[arg-type]
     return bind(op, g, slices=(_whole(g), *slices), shape=(g._type.shape[0], *shape)), 0
 
@@ -83,22 +86,35 @@ PAD_SLICE = linear(
 PAD_SLICE.scatter_index = lambda *, slices, shape: numpy_index(slices)
 
 
+_SLICED = prepared_calls()
+
+
+def sliced(x: Tensor, slices: Slices) -> Tensor:
+    """A regular part of each dimension, in the terms of the row."""
+    key = x._type, slices
+    found = _SLICED.get(key)
+    if found is not None:
+        return bind_prepared(found, x)  # type: ignore[no-any-return]
+    return bind_and_prepare(_SLICED, key, SLICE, x, slices=slices)  # type: ignore[no-any-return]
+
+
 def slice_dim(x: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Tensor:
     """A part of one dimension, all of the others; bounds are already in range."""
-    slices = tuple(
-        (start, stop, step) if i == dim else (0, n, 1) for i, n in enumerate(x._type.shape)
-    )
-    return bind(SLICE, x, slices=slices)  # type: ignore[no-any-return]
+    whole = [(0, n, 1) for n in x._type.shape]
+    whole[dim] = (start, stop, step)
+    return sliced(x, tuple(whole))
 
 
 @late_bound
 @expose(out=False, numpy_names=True)
-def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
+def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """``length`` elements of one dimension from ``start`` on."""
     if not input.ndim:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     dim = normalize_dim(dim, input.ndim)
     extent = input._type.shape[dim]
+    if isinstance(start, Tensor) and (start.ndim or start.dtype.category != dtypes.INTEGRAL):
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
     start = int(start)
     if not -extent <= start <= extent:
         raise IndexError(
@@ -129,5 +145,4 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
             f"{dim}"
         )
     index %= extent
-    slices = tuple(index if i == dim else (0, n, 1) for i, n in enumerate(shape))
-    return bind(SLICE, input, slices=slices)  # type: ignore[no-any-return]
+    return sliced(input, tuple([index if i == dim else (0, n, 1) for i, n in enumerate(shape)]))

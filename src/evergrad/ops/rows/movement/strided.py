@@ -14,7 +14,7 @@ from evergrad.core.namespace import ops
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import Shape, TensorType, as_shape, normalize_dim
-from evergrad.core.tensor import Array, Tensor, on_storage
+from evergrad.core.tensor import Array, Tensor, offset_of, on_storage
 from evergrad.ops.rows.movement.slices import select
 from evergrad.ops.rows.movement.views import Dims, expand, reshape, shaped, to_front
 from evergrad.ops.surface.public import expose
@@ -42,7 +42,7 @@ def _diagonal_eval(x: Array, *, offset: int, dim1: int, dim2: int) -> Array:
 
 def _batch_diagonal(
     op: Op, args: Sequence[Tensor], dims: Dims, *, offset: int, dim1: int, dim2: int, **rest: Any
-) -> Any:
+) -> tuple[Tensor, int]:
     x = to_front(args[0], dims[0])  # type: ignore[arg-type]
     if rest:
         rest = {"shape": (x._type.shape[0], *rest["shape"])}
@@ -109,7 +109,7 @@ def _fold_eval(g: Array, *, dim: int, size: int, step: int, shape: Shape) -> Arr
 
 def _batch_unfold(
     op: Op, args: Sequence[Tensor], dims: Dims, *, dim: int, size: int, step: int, **rest: Any
-) -> Any:
+) -> tuple[Tensor, int]:
     x = to_front(args[0], dims[0])  # type: ignore[arg-type]
     if rest:
         rest = {"shape": (x._type.shape[0], *rest["shape"])}
@@ -161,7 +161,7 @@ def _as_strided_eval(
     return np.lib.stride_tricks.as_strided(start, size, tuple(s * x.itemsize for s in stride))
 
 
-def _laid_out(x: Any, stride: Shape) -> Any:
+def _laid_out(x: Array, stride: Shape) -> Array:
     """A copy with given strides."""
     reach = 1 + sum((n - 1) * s for n, s in zip(x.shape, stride, strict=True))
     memory = np.zeros(reach, x.dtype)
@@ -208,12 +208,14 @@ def as_strided(
         raise RuntimeError(f"mismatch in length of strides and shape: {size} and {stride}")
     if any(s < 0 for s in stride):
         raise RuntimeError(f"as_strided: Negative strides are not supported: {list(stride)}")
-    offset = input.storage_offset() if storage_offset is None else storage_offset
+    offset = offset_of(input) if storage_offset is None else storage_offset
+    if offset < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {offset}")
     span = sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     base = input
     if input._view is not None and not _spans_storage(input):
         if _covers(input, offset, span):
-            return _strided(input, size, stride, offset - input.storage_offset())
+            return _strided(input, size, stride, offset - offset_of(input))
         if input._view.base is None or input._view.base._view is not None:
             base = _storage_handle(input)
         else:
@@ -238,7 +240,7 @@ def _covers(input: Tensor, offset: int, span: int) -> bool:
     """Whether a leaf that is itself a view spans the new view, and so gets its gradient."""
     if not input.requires_grad or input._view is None or input._view.base is not None:
         return False
-    start = input.storage_offset()
+    start = offset_of(input)
     reach = sum((n - 1) * s for n, s in zip(input._type.shape, input.stride(), strict=True))
     return offset >= start and offset + span <= start + reach
 

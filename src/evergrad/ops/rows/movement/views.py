@@ -15,27 +15,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind
+from evergrad.core.bind import bind, bind_and_prepare, bind_prepared
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import linear
 from evergrad.core.namespace import late_bound, ops
-from evergrad.core.op import TABLE, Op
+from evergrad.core.op import TABLE, Op, prepared_calls
 from evergrad.core.shapes import (
     Shape,
     TensorType,
     as_shape,
     infer_reshape,
+    listed_dims,
     normalize_dim,
     normalize_dims,
     tensor_type,
 )
 from evergrad.core.tensor import Array, Tensor, detached
-from evergrad.core.views import viewable
+from evergrad.core.views import own_memory, viewable
 from evergrad.errors import ShapeError
 from evergrad.ops.surface.public import expose
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DtypeLike, MemoryFormatLike
+    from evergrad.core.types import DimsLike, DtypeLike, MemoryFormatLike
 
 Dims = Sequence[int | None]
 
@@ -53,7 +54,9 @@ def to_front(x: Tensor, dim: int) -> Tensor:
 # -- reshape ------------------------------------------------------------------------------------
 
 
-def _batch_reshape(op: Op, args: Sequence[Tensor], dims: Dims, *, shape: Shape) -> Any:
+def _batch_reshape(
+    op: Op, args: Sequence[Tensor], dims: Dims, *, shape: Shape
+) -> tuple[Tensor, int]:
     x = to_front(args[0], dims[0])  # type: ignore[arg-type]
     return reshape(x, (x._type.shape[0], *shape)), 0
 
@@ -66,20 +69,34 @@ RESHAPE = linear(
     "reshape",
     lambda x, *, shape: x.reshape(shape),
     lambda x, *, shape: shaped(x, shape),
-    _reshape_back, batch=_batch_reshape, alias="reshape", shape_generic=True,
+    _reshape_back, batch=_batch_reshape, alias="reshape", shape_generic=True, aten="view",
     doc="The same elements in another shape.",
 )  # fmt: skip
 RESHAPE.prepare = lambda *, shape: methodcaller("reshape", shape)
+
+
+_RESHAPES = prepared_calls()
+_INTS = frozenset((int,))
 
 
 @late_bound
 @expose(out=False)
 def reshape(input: Tensor, *args: object, shape: object = None) -> Tensor:
     """Another shape; a view where the strides allow it, else a copy."""
-    target = infer_reshape(as_shape(args if shape is None else (shape,)), input._type.numel)
-    if target == input._type.shape:
-        return view_as_is(input)
-    return bind(RESHAPE, input, shape=target)  # type: ignore[no-any-return]
+    given = args if shape is None else (shape,)
+    sizes: Any = given[0] if len(given) == 1 and isinstance(given[0], tuple) else given
+    if not _INTS.issuperset(map(type, sizes)):
+        target = infer_reshape(as_shape(given), input._type.numel)
+        made: Tensor = bind(RESHAPE, input, shape=target)
+    else:
+        key = input._type, sizes
+        found = _RESHAPES.get(key)
+        if found is not None:
+            made = bind_prepared(found, input)
+        else:
+            target = infer_reshape(sizes, input._type.numel)
+            made = bind_and_prepare(_RESHAPES, key, RESHAPE, input, shape=target)
+    return made if made._storage is input._storage else owned(made)
 
 
 def view_as_is(input: Tensor) -> Tensor:
@@ -90,17 +107,22 @@ def view_as_is(input: Tensor) -> Tensor:
 @expose(function=False)
 def view(self: Tensor, *args: object, size: object = None, dtype: DtypeLike = None) -> Tensor:
     """Another shape on the same memory, or the same bytes as another dtype."""
-    if len(args) == 1 and isinstance(args[0], dtypes.dtype):
+    if len(args) == 1 and isinstance(args[0], (dtypes.dtype, type)):
         dtype = args[0]
     if dtype is not None:
         return _view_dtype(self, as_dtype(dtype))
-    target = infer_reshape(as_shape(args if size is None else (size,)), self._type.numel)
+    sizes = as_shape(args if size is None else (size,))
+    key = self._type, sizes
+    found = _RESHAPES.get(key)
+    if found is not None and self.layout_array().flags.c_contiguous:
+        return bind_prepared(found, self)  # type: ignore[no-any-return]
+    target = infer_reshape(sizes, self._type.numel)
     if not viewable(self.layout_array(), target):
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one "
             "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
         )
-    return bind(RESHAPE, self, shape=target)  # type: ignore[no-any-return]
+    return bind_and_prepare(_RESHAPES, key, RESHAPE, self, shape=target)  # type: ignore[no-any-return]
 
 
 def _bytes_type(x: TensorType, *, dtype: dtype) -> TensorType:
@@ -118,7 +140,7 @@ def _bytes_type(x: TensorType, *, dtype: dtype) -> TensorType:
     return tensor_type((*x.shape[:-1], last // new), dtype)
 
 
-def _no_transpose(g: Tensor, x: Tensor, **attrs: object) -> Any:
+def _no_transpose(g: Tensor, x: Tensor, **attrs: object) -> object:
     raise RuntimeError("the bytes of a number have no derivative: detach() before view(dtype)")
 
 
@@ -146,11 +168,12 @@ def owned(result: Tensor, *sources: Tensor) -> Tensor:
     """A view of memory that a function has made for its result alone, as a tensor of its own; a
     view of one of its arguments as it is."""
     storage = result._storage
-    if result._view is None or any(storage is source._storage for source in sources):
+    if result._view is None:
         return result
-    storage.value, storage.type = result._value, result._type
-    result._view = None
-    return result
+    for source in sources:
+        if source._storage is storage:
+            return result
+    return own_memory(result)
 
 
 @expose(function=False)
@@ -182,7 +205,9 @@ def _inverse(order: Sequence[int]) -> Shape:
     return tuple(order.index(i) for i in range(len(order)))
 
 
-def _batch_permute(op: Op, args: Sequence[Tensor], dims: Dims, *, order: Shape) -> Any:
+def _batch_permute(
+    op: Op, args: Sequence[Tensor], dims: Dims, *, order: Shape
+) -> tuple[Tensor, int]:
     x = to_front(args[0], dims[0])  # type: ignore[arg-type]
     return bind(op, x, order=(0, *(i + 1 for i in order))), 0
 
@@ -203,28 +228,44 @@ def put_back(tensor: Tensor, order: Sequence[int]) -> Tensor:
     return tensor if back == tuple(range(len(back))) else bind(PERMUTE, tensor, order=back)
 
 
+_PERMUTATIONS = prepared_calls()
+
+
 @expose(out=False)
 def permute(input: Tensor, *args: object, dims: object = None) -> Tensor:
     """The dimensions in another order."""
-    rank = input.ndim
     given = as_shape(args if dims is None else (dims,))
+    key = input._type, given
+    found = _PERMUTATIONS.get(key)
+    if found is not None:
+        return bind_prepared(found, input)  # type: ignore[no-any-return]
+    rank = input.ndim
     order = tuple(normalize_dim(d, rank) for d in given)
     if sorted(order) != list(range(rank)):
         raise RuntimeError(
             f"permute(dims): dims {list(given)} must name each of the {rank} dimensions once"
         )
-    return bind(PERMUTE, input, order=order)  # type: ignore[no-any-return]
+    return bind_and_prepare(_PERMUTATIONS, key, PERMUTE, input, order=order)  # type: ignore[no-any-return]
+
+
+_TRANSPOSES = prepared_calls()
 
 
 @expose("swapdims", inplace=False, out=False)
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged."""
+    is_plain = dim0.__class__ is int and dim1.__class__ is int
+    key = input._type, dim0, dim1
+    if is_plain and (found := _TRANSPOSES.get(key)) is not None:
+        return bind_prepared(found, input)  # type: ignore[no-any-return]
     rank = len(input._type.shape)
     a, b = normalize_dim(dim0, rank), normalize_dim(dim1, rank)
     order = list(range(rank))
     if rank:
         order[a], order[b] = b, a
-    return bind(PERMUTE, input, order=tuple(order))  # type: ignore[no-any-return]
+    if not is_plain:
+        return bind(PERMUTE, input, order=tuple(order))  # type: ignore[no-any-return]
+    return bind_and_prepare(_TRANSPOSES, key, PERMUTE, input, order=tuple(order))  # type: ignore[no-any-return]
 
 
 @expose(out=False)
@@ -243,13 +284,11 @@ def t(input: Tensor) -> Tensor:
 
 @late_bound
 @expose("moveaxis", out=False)
-def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
+def movedim(input: Tensor, source: object, destination: object) -> Tensor:
     """Dimensions moved to other places, the rest in order."""
     rank = input.ndim
-    sources = [source] if isinstance(source, int) else list(source)
-    targets = [destination] if isinstance(destination, int) else list(destination)
-    sources = [normalize_dim(d, rank) for d in sources]
-    targets = [normalize_dim(d, rank) for d in targets]
+    sources = [normalize_dim(d, rank) for d in listed_dims(source)]
+    targets = [normalize_dim(d, rank) for d in listed_dims(destination)]
     if (
         len(sources) != len(targets)
         or len(set(sources)) != len(sources)
@@ -308,7 +347,9 @@ def broadcast_array(x: Array, shape: Shape) -> Array:
     return np.lib.stride_tricks.as_strided(x, shape, strides)
 
 
-def _batch_expand(op: Op, args: Sequence[Tensor], dims: Dims, *, shape: Shape) -> Any:
+def _batch_expand(
+    op: Op, args: Sequence[Tensor], dims: Dims, *, shape: Shape
+) -> tuple[Tensor, int]:
     x = to_front(args[0], dims[0])  # type: ignore[arg-type]
     own = x._type.shape
     x = reshape(x, (own[0],) + (1,) * (len(shape) - len(own) + 1) + own[1:])
@@ -325,11 +366,19 @@ EXPAND = linear(
 )  # fmt: skip
 
 
+_EXPANSIONS = prepared_calls()
+
+
 @late_bound
 @expose(function=False)
 def expand(self: Tensor, *args: object, size: object = None, implicit: bool = False) -> Tensor:
     """Singleton dimensions repeated without copying; -1 keeps an extent."""
-    target = list(as_shape(args if size is None else (size,)))
+    given = as_shape(args if size is None else (size,))
+    key = self._type, given
+    found = _EXPANSIONS.get(key)
+    if found is not None:
+        return bind_prepared(found, self)  # type: ignore[no-any-return]
+    target = list(given)
     own = self._type.shape
     lead = len(target) - len(own)
     if lead < 0:
@@ -352,7 +401,7 @@ def expand(self: Tensor, *args: object, size: object = None, implicit: bool = Fa
                 f"at non-singleton dimension {i}.  Target sizes: {target}.  Tensor sizes: "
                 f"{list(own)}"
             )
-    return bind(EXPAND, self, shape=tuple(target))  # type: ignore[no-any-return]
+    return bind_and_prepare(_EXPANSIONS, key, EXPAND, self, shape=tuple(target))  # type: ignore[no-any-return]
 
 
 @expose(method=False, out=False)
@@ -387,19 +436,31 @@ def sum_to_type(g: Tensor, type: TensorType) -> Tensor:
 # -- shapes by name -----------------------------------------------------------------------------
 
 
+_SQUEEZED = prepared_calls()
+
+
 @expose(out=False)
-def squeeze(input: Tensor, dim: Any = None, *dims: int, axis: Any = None) -> Tensor:
+def squeeze(input: Tensor, dim: DimsLike = None, *dims: int, axis: Any = None) -> Tensor:
     """Without singleton dimensions: all, or those named."""
     dim = axis if dim is None else dim
+    is_plain = not dims and (dim is None or dim.__class__ is int)
+    key = input._type, dim if is_plain else None
+    if is_plain and (found := _SQUEEZED.get(key)) is not None:
+        return bind_prepared(found, input)  # type: ignore[no-any-return]
     shape = input._type.shape
     rank = len(shape)
     if dim is None:
         dims = tuple(range(rank))
     else:
-        given = (dim, *dims) if isinstance(dim, int) else tuple(dim)
+        given: Any = (dim, *dims) if dims else tuple(listed_dims(dim))
         dims = normalize_dims(given, rank) if given else ()
     left = tuple([n for i, n in enumerate(shape) if n != 1 or i not in dims])
-    return bind(RESHAPE, input, shape=left)  # type: ignore[no-any-return]
+    if not is_plain:
+        return bind(RESHAPE, input, shape=left)  # type: ignore[no-any-return]
+    return bind_and_prepare(_SQUEEZED, key, RESHAPE, input, shape=left)  # type: ignore[no-any-return]
+
+
+_UNSQUEEZED = prepared_calls()
 
 
 @expose(out=False)
@@ -409,9 +470,16 @@ def unsqueeze(input: Tensor, dim: int | None = None, *, axis: int | None = None)
         if axis is None:
             raise TypeError("unsqueeze() missing 1 required positional argument: 'dim'")
         dim = axis
+    is_plain = dim.__class__ is int
+    key = input._type, dim
+    if is_plain and (found := _UNSQUEEZED.get(key)) is not None:
+        return bind_prepared(found, input)  # type: ignore[no-any-return]
     shape = input._type.shape
     dim = normalize_dim(dim, len(shape) + 1)
-    return bind(RESHAPE, input, shape=(*shape[:dim], 1, *shape[dim:]))  # type: ignore[no-any-return]
+    target = (*shape[:dim], 1, *shape[dim:])
+    if not is_plain:
+        return bind(RESHAPE, input, shape=target)  # type: ignore[no-any-return]
+    return bind_and_prepare(_UNSQUEEZED, key, RESHAPE, input, shape=target)  # type: ignore[no-any-return]
 
 
 @expose(out=False)
@@ -435,9 +503,12 @@ def ravel(input: Tensor) -> Tensor:
 
 
 @expose(out=False, numpy_names=True)
-def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
+def unflatten(input: Tensor, dim: int, sizes: object) -> Tensor:
     """One dimension split into several."""
     shape = input._type.shape
     dim = normalize_dim(dim, len(shape))
-    parts = infer_reshape(as_shape((sizes,)), shape[dim])
+    parts = as_shape((sizes,))
+    if not parts:
+        raise RuntimeError("unflatten: sizes must be non-empty")
+    parts = infer_reshape(parts, shape[dim])
     return reshape(input, (*shape[:dim], *parts, *shape[dim + 1 :]))

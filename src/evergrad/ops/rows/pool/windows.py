@@ -1,7 +1,7 @@
 """Rows over sliding windows of the last dimensions: the largest, the sum, all elements.
 
 Dimensions before the windowed ones are left alone, so samples and channels need no care here.
-Folds go through one dimension after the other: a window of 3 x 3 takes 6 passes, not 9. The
+Reductions go through one dimension after the other: a window of 3 x 3 takes 6 passes, not 9. The
 functions are in :mod:`evergrad.ops.composite.pool`.
 """
 
@@ -33,7 +33,9 @@ def _lead(x: Any, windows: Windows) -> Shape:
     return tuple(x.shape[: len(x.shape) - len(windows.size)])
 
 
-def _batch_lead(op: Op, args: Sequence[Tensor], dims: Sequence[Any], **attrs: Any) -> Any:
+def _batch_lead(
+    op: Op, args: Sequence[Tensor], dims: Sequence[int], **attrs: object
+) -> tuple[Tensor, int]:
     return bind(op, to_front(args[0], dims[0]), **attrs), 0
 
 
@@ -73,7 +75,7 @@ def _fold(ufunc: np.ufunc, padded: Array, windows: Windows) -> Array:
 # -- the largest --------------------------------------------------------------------------------
 
 
-def _lowest(numpy_type: np.dtype[Any]) -> Any:
+def _lowest(numpy_type: np.dtype[Any]) -> float:
     return np.iinfo(numpy_type).min if numpy_type.kind in "iu" else -np.inf
 
 
@@ -86,7 +88,9 @@ def _max_pool_spread(g: Tensor, x: Tensor, *, windows: Windows) -> Tensor:
     return spread_to(g, bind(MAX_POOL_PLACES, x, windows=windows), windows.size)
 
 
-def _max_pool_jvp(tangents: Any, out: Tensor, x: Tensor, *, windows: Windows) -> Tensor:
+def _max_pool_jvp(
+    tangents: Sequence[Tensor], out: Tensor, x: Tensor, *, windows: Windows
+) -> Tensor:
     return picked_at(tangents[0], bind(MAX_POOL_PLACES, x, windows=windows), len(windows.size))
 
 
@@ -162,20 +166,21 @@ def _as_places(numbers: Array, shifts: Sequence[Shape], windows: Windows) -> Arr
     return places
 
 
-def _grid(along: Sequence[Any]) -> Any:
+def _grid(along: Sequence[Array]) -> Array:
     """The sum of one vector per dimension, at every combination."""
     rank = len(along)
     total: Any = 0
     for dim, values in enumerate(along):
         total = total + values.reshape((-1,) + (1,) * (rank - 1 - dim))
-    return total
+    result: Array = total
+    return result
 
 
 MAX_POOL_PLACES = opaque(
     "max_pool_places", _max_pool_places_eval,
     lambda x, *, windows: tensor_type((*_lead(x, windows), *windows.counts), dtypes.int64),
     NONDIFFERENTIABLE, batch=_batch_lead,
-    emit=lowered("kernels.pooling"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 9),
+    emit=lowered("kernels.pooling"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 5),
     eager_derivative=1 << 9,
     doc="Where each window has its largest element, counted through the windowed dimensions.",
 )  # fmt: skip
@@ -183,8 +188,8 @@ MAX_POOL = opaque(
     "max_pool", _max_pool_eval, _windowed_type,
     lambda g, out, x, *, windows: _max_pool_spread(g, x, windows=windows),
     jvp=_max_pool_jvp, batch=_batch_lead,
-    emit=lowered("kernels.pooling"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 9),
-    doc="The largest element of each window.",
+    emit=lowered("kernels.pooling"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 5),
+    aten="max_pool2d_with_indices", doc="The largest element of each window.",
 )  # fmt: skip
 
 
@@ -196,7 +201,7 @@ def adaptive_bounds(extent: int, count: int) -> list[tuple[int, int]]:
     return [(i * extent // count, -(-(i + 1) * extent // count)) for i in range(count)]
 
 
-def _adaptive_max_places_eval(x: Any, *, count: Shape) -> Any:
+def _adaptive_max_places_eval(x: Any, *, count: Shape) -> Array:
     lead = x.shape[: x.ndim - len(count)]
     size = x.shape[len(lead) :]
     steps = contiguous_strides(size)
@@ -211,7 +216,8 @@ def _adaptive_max_places_eval(x: Any, *, count: Shape) -> Any:
         places[(..., *at)] = sum(
             (i + span[0]) * step for i, span, step in zip(inside, spans, steps, strict=True)
         )
-    return places
+    result: Array = places
+    return result
 
 
 ADAPTIVE_MAX_PLACES = opaque(
@@ -227,13 +233,21 @@ ADAPTIVE_MAX_PLACES = opaque(
 
 
 @functools.lru_cache(maxsize=256)
-def _window_sizes(size: Shape, count: Shape) -> Any:
+def _window_places(extent: int, count: int) -> Array:
+    """Where each of ``count`` windows begins and ends, without the last end."""
+    bounds = adaptive_bounds(extent, count)
+    return np.array([place for pair in bounds for place in pair][:-1], np.intp)
+
+
+@functools.lru_cache(maxsize=256)
+def window_sizes(size: Shape, count: Shape, numpy_type: np.dtype[np.generic]) -> Array:
     """How many elements each of ``count`` windows has."""
     sizes: Any = np.ones((), np.int64)
     for extent, wanted in zip(size, count, strict=True):
         lengths = [end - begin for begin, end in adaptive_bounds(extent, wanted)]
         sizes = np.multiply.outer(sizes, np.array(lengths, np.int64))
-    return sizes
+    result: Array = sizes.astype(numpy_type)
+    return result
 
 
 def _sum_windows(x: Array, axis: int, count: int) -> Array:
@@ -243,7 +257,7 @@ def _sum_windows(x: Array, axis: int, count: int) -> Array:
     if count > extent:  # windows before the last may reach the end: a place behind it
         x = np.concatenate((x, np.zeros_like(x[(slice(None),) * axis + (slice(1),)])), axis)
     # Sums between neighbouring positions; the odd ones, between windows, are not used.
-    places = [place for bounds in adaptive_bounds(extent, count) for place in bounds][:-1]
+    places = _window_places(extent, count)
     return np.add.reduceat(x, places, axis)[(slice(None),) * axis + (slice(None, None, 2),)]
 
 
@@ -258,9 +272,9 @@ def _spread_windows(g: Array, axis: int, extent: int) -> Array:
     return out
 
 
-def _adaptive_mean_eval(x: Array, *, count: Shape) -> Any:
+def _adaptive_mean_eval(x: Array, *, count: Shape) -> Array:
     lead = x.ndim - len(count)
-    sizes = _window_sizes(x.shape[lead:], count).astype(x.real.dtype)
+    sizes = window_sizes(x.shape[lead:], count, x.real.dtype)
     for axis, wanted in enumerate(count, lead):
         x = _sum_windows(x, axis, wanted)
     return x / sizes
@@ -268,7 +282,7 @@ def _adaptive_mean_eval(x: Array, *, count: Shape) -> Any:
 
 def _adaptive_spread_eval(g: Array, *, size: Shape) -> Array:
     lead = g.ndim - len(size)
-    g = g / _window_sizes(size, g.shape[lead:]).astype(g.real.dtype)
+    g = g / window_sizes(size, g.shape[lead:], g.real.dtype)
     for axis in reversed(range(lead, g.ndim)):
         g = _spread_windows(g, axis, size[axis - lead])
     return g
@@ -278,14 +292,14 @@ ADAPTIVE_MEAN: Op = linear(
     "adaptive_mean", _adaptive_mean_eval, lambda x, *, count: _last_become(x, count),
     lambda g, x, *, count: bind(ADAPTIVE_SPREAD, g, size=x._type.shape[-len(count) :]),
     batch=_batch_lead, upcast=True,
-    emit=numpy_evaluates("windows of unequal extents"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("passes.decompose_windows"), autocast=AutocastPolicy.KEEP,
     doc="The mean of each of ``count`` windows that cover the last dimensions.",
 )  # fmt: skip
 ADAPTIVE_SPREAD: Op = linear(
     "adaptive_spread", _adaptive_spread_eval, lambda g, *, size: _last_become(g, size),
     lambda g, x, *, size: bind(ADAPTIVE_MEAN, g, count=x._type.shape[-len(size) :]),
     batch=_batch_lead, upcast=True,
-    emit=numpy_evaluates("windows of unequal extents"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("passes.decompose_windows"), autocast=AutocastPolicy.KEEP,
     doc="To each element its share of the windows it is in: the transpose of those means.",
 )  # fmt: skip
 
@@ -324,14 +338,14 @@ WINDOW_SUM: Op = linear(
     "window_sum", _window_sum_eval, _windowed_type,
     lambda g, x, *, windows: bind(WINDOW_SPREAD, g, windows=windows),
     batch=_batch_lead, upcast=True,
-    emit=lowered("kernels.pooling"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 9),
+    emit=lowered("kernels.pooling"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 5),
     doc="The sum of each window.",
 )  # fmt: skip
 WINDOW_SPREAD: Op = linear(
     "window_spread", _window_spread_eval, _spread_type,
     lambda g, x, *, windows: bind(WINDOW_SUM, g, windows=windows),
     batch=_batch_lead, upcast=True,
-    emit=lowered("kernels.pooling"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 9),
+    emit=lowered("kernels.pooling"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 5),
     doc="To each element the sum of its windows: its transpose.",
 )  # fmt: skip
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
+from evergrad.core.compound import Compound
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import opaque
 from evergrad.core.meta import placed
@@ -33,11 +34,19 @@ from evergrad.ops.rows.creation.constants import (
     named_size,
     zeros_like,
 )
+from evergrad.ops.rows.creation.quick import quick_draw
 from evergrad.ops.rows.movement.views import put_back, squeeze, unsqueeze
 from evergrad.ops.surface.public import expose
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DeviceLike, DtypeLike, LayoutLike, MemoryFormatLike
+    from evergrad.core.types import (
+        DeviceLike,
+        DtypeLike,
+        GeneratorLike,
+        Ints,
+        LayoutLike,
+        MemoryFormatLike,
+    )
 
 
 def _source(generator: Generator | None) -> Generator:
@@ -104,7 +113,7 @@ def draw(
 ) -> Tensor:
     """A new tensor drawn by a row of numbers."""
     check_generator(generator)
-    if any(n < 0 for n in size):
+    if size and min(size) < 0:
         raise RuntimeError(
             f"Trying to create tensor with negative dimension {min(size)}: {list(size)}"
         )
@@ -139,8 +148,14 @@ def draw_in_order(
 def draw_like(
     op: Op, input: Tensor, dtype: dtype, generator: Generator | None, *numbers: object
 ) -> Tensor:
-    """Drawn in the memory order of a tensor, with its strides."""
-    order, size = memory_order(input), input._type.shape
+    """Drawn in the memory order of a tensor, with its strides; for all elements of a nested one."""
+    if isinstance(input, Compound) and input.is_nested:
+        return input.mapped(op.name, lambda x: draw_like(op, x, dtype, generator, *numbers))
+    size = input._type.shape
+    if input.layout_array().flags.c_contiguous:
+        numbers = (*numbers, False) if op is NORMAL else numbers
+        return draw(op, size, dtype, generator, *numbers)
+    order = memory_order(input)
     if op is NORMAL:
         numbers = (*numbers, order != list(range(len(size))))
     return draw_in_order(op, order, size, dtype, generator, *numbers)
@@ -156,7 +171,7 @@ def check_floating(kernel: str, target: dtype) -> None:
 
 
 def _no_slope(g: Tensor, out: Tensor, *args: Tensor, **attrs: object) -> tuple[Tensor, ...]:
-    """A count stays the same when its parameters change a little."""
+    """The gradient of a draw that is not reparametrized, as PyTorch defines it."""
     return tuple(zeros_like(arg) for arg in args)
 
 
@@ -188,7 +203,9 @@ def _normal_around(source: Generator, mean: Array, std: Array) -> Array:
     return source.normal(mean.shape, mean.dtype) * std + mean
 
 
-NORMAL_AROUND = _sampling("normal_around", _normal_around, "Normal around a mean for each element.")
+NORMAL_AROUND = _sampling(
+    "normal_around", _normal_around, "Normal around a mean for each element.", _no_slope
+)
 POISSON = _sampling("poisson", Generator.poisson, "Counts with a rate for each element.", _no_slope)
 BINOMIAL = _sampling("binomial", Generator.binomial, "Successes in a number of trials.", _no_slope)
 GAMMA = _sampling(
@@ -227,8 +244,8 @@ def _standard(name: str, op: Op, numbers: tuple[float, float], kernel: str, doc:
     function.__doc__ = doc
     like.__name__ = like.__qualname__ = f"{name}_like"
     like.__doc__ = f"{doc} In the shape and type of a tensor."
-    expose(method=False, out=False)(placed(function))
-    expose(method=False, out=False)(placed(like, like=True))
+    expose(method=False, out=False)(quick_draw(placed(function)))
+    expose(method=False, out=False)(quick_draw(placed(like, like=True)))
 
 
 _standard("rand", UNIFORM, (0.0, 1.0), "check_uniform_bounds", "Uniform in [0, 1).")
@@ -236,6 +253,7 @@ _standard("randn", NORMAL, (0.0, 1.0), "normal_kernel_cpu", "Normal with mean 0 
 
 
 @expose(method=False, out=False)
+@quick_draw
 @placed
 def randint(
     *args: object, generator: Generator | None = None, out: Tensor | None = None,
@@ -267,7 +285,7 @@ def randint_like(
     return finish(draw_like(INTEGERS, input, target, generator, low, high), requires_grad)
 
 
-def read_bounds(name: str, given: list[Any], named: dict[str, Any]) -> tuple[int, int]:
+def read_bounds(name: str, given: list[Any], named: dict[str, object]) -> tuple[int, int]:
     """``(high)`` or ``(low, high)``, in order or by name."""
     if "high" in named:
         given = [*given, named.pop("high")]
@@ -307,6 +325,7 @@ def integer_limits(target: dtype) -> tuple[int, int]:
 
 
 @expose(method=False, out=False)
+@quick_draw
 @placed
 def randperm(
     n: int, *, generator: Generator | None = None, out: Tensor | None = None,
@@ -329,9 +348,9 @@ def randperm(
 @expose(method=False)
 @placed
 def normal(
-    mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, dtype: DtypeLike = None,
-    device: DeviceLike = None, layout: LayoutLike = None, requires_grad: bool = False,
-    pin_memory: bool = False,
+    mean: Any, std: Any = 1.0, size: Ints | None = None, *, generator: GeneratorLike = None,
+    dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Normal numbers; mean and deviation are numbers with a ``size``, or tensors."""
     check_place(device)
@@ -345,7 +364,7 @@ def normal(
     return made.requires_grad_() if requires_grad else made
 
 
-def _normal_of_tensors(mean: Any, std: Any, generator: Generator | None) -> Tensor:
+def _normal_of_tensors(mean: object, std: Any, generator: Generator | None) -> Tensor:
     check_generator(generator)
     target = (mean if isinstance(mean, Tensor) else std).dtype
     check_floating("normal_kernel_cpu", target)
@@ -358,7 +377,7 @@ def _normal_of_tensors(mean: Any, std: Any, generator: Generator | None) -> Tens
 
 
 def _uniform_where_eval(
-    mask: Array, low: Any, high: Any, *, dtype: dtype, generator: Generator | None
+    mask: Array, low: float, high: float, *, dtype: dtype, generator: Generator | None
 ) -> Array:
     made = np.ones(mask.shape, dtype.np)
     count = int(np.count_nonzero(mask))
@@ -390,7 +409,7 @@ BERNOULLI = opaque(
 
 
 @expose()
-def bernoulli(input: Tensor, p: Any = None, *, generator: Any = None) -> Tensor:
+def bernoulli(input: Tensor, p: Any = None, *, generator: GeneratorLike = None) -> Tensor:
     """1 with the probability that stands in ``input``, or with ``p`` everywhere; else 0."""
     check_generator(generator)
     if p is not None:

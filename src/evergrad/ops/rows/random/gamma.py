@@ -7,6 +7,7 @@ slopes have derivatives by the draw, but, as in PyTorch, none by the concentrati
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,12 @@ from evergrad.ops.rows.special.functions import digamma
 from evergrad.ops.rows.special.quantile_derivatives import dirichlet_slope, gamma_slope
 
 
-def _slope_row(name: str, function: Any, d: Any, doc: str) -> Op:
+def _slope_row(
+    name: str,
+    function: Callable[[Array, Array], Array] | Callable[[Array, Array, Array], Array],
+    d: Any,
+    doc: str,
+) -> Op:
     return elementwise(
         name, function, d, promote=meet_as_float, accepts=not_complex, takes_out=False,
         emit=ITERATED, doc=doc,
@@ -35,7 +41,7 @@ def _slope_row(name: str, function: Any, d: Any, doc: str) -> Op:
 # -- gamma --------------------------------------------------------------------------------------
 
 
-def _gamma_slope_by_draw(t: Tensor, y: Tensor, alpha: Tensor, x: Tensor) -> Any:
+def _gamma_slope_by_draw(t: Tensor, y: Tensor, alpha: Tensor, x: Tensor) -> object:
     return t * (digamma(alpha) - log(x) - y * ((alpha - 1) / x - 1))
 
 
@@ -54,7 +60,9 @@ def standard_gamma_grad(alpha: Tensor, drawn: Tensor) -> Tensor:
 # -- Dirichlet ----------------------------------------------------------------------------------
 
 
-def _dirichlet_slope_by_draw(t: Tensor, y: Tensor, x: Tensor, alpha: Tensor, total: Tensor) -> Any:
+def _dirichlet_slope_by_draw(
+    t: Tensor, y: Tensor, x: Tensor, alpha: Tensor, total: Tensor
+) -> object:
     surplus = log(x) - digamma(alpha) + digamma(total)
     steepness = (alpha - 1) / x - (total - alpha) / (1 - x)
     return -t * (surplus / (1 - x) + y * steepness)
@@ -87,7 +95,7 @@ def _dirichlet_type(alpha: TensorType, *, generator: Generator | None) -> Tensor
     return alpha
 
 
-def _dirichlet_vjp(g: Tensor, out: Tensor, alpha: Tensor, *, generator: Generator | None) -> Any:
+def _dirichlet_vjp(g: Tensor, out: Tensor, alpha: Tensor, *, generator: Generator | None) -> Tensor:
     total = alpha.sum(-1, keepdim=True)
     return dirichlet_grad(out, alpha, total) * (g - (out * g).sum(-1, keepdim=True))
 

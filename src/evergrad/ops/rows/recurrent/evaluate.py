@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import blas
+from evergrad.core.types import Array
 from evergrad.memory import pool
 from evergrad.ops.rows.recurrent.steps import Course
-
-Array = np.ndarray[Any, Any]
 
 
 def _sigmoid(x: Array) -> None:

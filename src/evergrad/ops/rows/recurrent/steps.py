@@ -70,7 +70,7 @@ def lstm_step(weight: Tensor, bias: Tensor | None, projection: Tensor | None = N
     return step
 
 
-@eager_composite(least=2048)
+@eager_composite(least=16)
 def _lstm_gates(gates: Tensor, c: Tensor) -> State:
     i, f, g, o = gates.chunk(4, 1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
@@ -85,7 +85,7 @@ def gru_step(weight: Tensor, bias: Tensor | None) -> Step:
     return step
 
 
-@eager_composite(least=2048)
+@eager_composite(least=16)
 def _gru_gates(x: Tensor, hidden: Tensor, h: Tensor) -> Tensor:
     x_r, x_z, x_n = x.chunk(3, 1)
     h_r, h_z, h_n = hidden.chunk(3, 1)

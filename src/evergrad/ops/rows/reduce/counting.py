@@ -17,6 +17,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import meet, opaque
+from evergrad.core.functionalize import data_size
 from evergrad.core.op import NONDIFFERENTIABLE, ArgType
 from evergrad.core.row_facts import AutocastPolicy, lowered, numpy_evaluates
 from evergrad.core.shapes import TensorType, normalize_dim, tensor_type
@@ -25,23 +26,54 @@ from evergrad.core.tracing import is_known
 from evergrad.errors import AssumptionError
 from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.constants import ones_like, zeros
-from evergrad.ops.rows.indexing.functions import index_add
+from evergrad.ops.rows.indexing.functions import index_add, index_copy, index_select
+from evergrad.ops.rows.indexing.masked import traced_places
 from evergrad.ops.rows.indexing.scatter import gather
+from evergrad.ops.rows.movement.joining import cat
+from evergrad.ops.rows.movement.views import reshape
 from evergrad.ops.rows.reduce.extrema import amax
+from evergrad.ops.rows.reduce.scan import cumsum
+from evergrad.ops.rows.reduce.sort import argsort
 from evergrad.ops.surface.public import expose
 
 # -- distinct elements --------------------------------------------------------------------------
 
 
-def _distinct(x: Any, dim: int | None) -> tuple[Any, Any, Any]:
+# The numbers of a range for each element, up to which distinct integers are counted in a table.
+_SPARSE = 4
+_SMALL_RANGE = 1 << 16
+
+
+def _distinct(x: Array, dim: int | None, with_inverse: bool) -> tuple[Array, Array | None, Array]:
+    """Distinct elements in order, for each element its place among them, and counts."""
+    if dim is None and x.dtype.kind in "iu" and x.size:
+        low, span = int(x.min()), int(x.max()) - int(x.min()) + 1
+        if span <= max(_SPARSE * x.size, _SMALL_RANGE):
+            return _counted(x, low, span, with_inverse)
     wide = x.astype(np.float32) if x.dtype == dtypes.bfloat16.np else x
+    if not with_inverse:
+        found, counts = np.unique(wide, return_counts=True, axis=dim, equal_nan=False)
+        return found.astype(x.dtype), None, counts
     found, inverse, counts = np.unique(
         wide, return_inverse=True, return_counts=True, axis=dim, equal_nan=False
     )
     return found.astype(x.dtype), inverse.reshape(x.shape if dim is None else -1), counts
 
 
-def _runs(x: Any, dim: int | None) -> tuple[Any, Any, Any]:
+def _counted(
+    x: Array, low: int, span: int, with_inverse: bool
+) -> tuple[Array, Array | None, Array]:
+    """The same for integers of a small range, by a table of it."""
+    wide = x if x.dtype == np.uint64 else x.astype(np.int64, copy=False)
+    offsets = (wide - wide.dtype.type(low)).astype(np.int64, copy=False)
+    counts = np.bincount(offsets.reshape(-1), minlength=span)
+    present = np.flatnonzero(counts)
+    values = (present.astype(wide.dtype) + wide.dtype.type(low)).astype(x.dtype)
+    inverse = (np.cumsum(counts > 0) - 1)[offsets] if with_inverse else None
+    return values, inverse, counts[present]
+
+
+def _runs(x: Array, dim: int | None) -> tuple[Array, Array, Array]:
     lanes = x.reshape(-1) if dim is None else np.moveaxis(x, dim, 0)
     extent = lanes.shape[0]
     rows = lanes.reshape(extent, math.prod(lanes.shape[1:]))
@@ -53,13 +85,41 @@ def _runs(x: Any, dim: int | None) -> tuple[Any, Any, Any]:
     return found, inverse, np.diff(np.append(starts, extent))
 
 
-def _as_tensors(found: tuple[Any, Any, Any], with_inverse: bool, with_counts: bool) -> Any:
+def _as_tensors(
+    found: tuple[Array, Array | None, Array], with_inverse: bool, with_counts: bool
+) -> tuple[Tensor, ...] | Tensor:
     values, inverse, counts = found
     wanted = [values]
-    wanted += [inverse.astype(np.int64)] if with_inverse else []
+    wanted += [inverse.astype(np.int64)] if with_inverse and inverse is not None else []
     wanted += [counts.astype(np.int64)] if with_counts else []
     tensors = tuple(from_array(np.asarray(a, order="C")) for a in wanted)
     return tensors if len(tensors) > 1 else tensors[0]
+
+
+def _traced_distinct(
+    input: Tensor, with_inverse: bool, with_counts: bool
+) -> tuple[Tensor, ...] | None:  # fmt: skip
+    """The same of integers where only the count of distinct elements is read; ``None`` if that is
+    not possible."""
+    extent = input._type.numel
+    if not extent or input.dtype.category > dtypes.INTEGRAL:
+        return None
+    flat = reshape(input, -1)
+    order = argsort(flat, stable=True)
+    ranked = index_select(flat, 0, order)
+    begins = cat([ones_like(ranked[:1], dtype=dtypes.bool_), ranked[1:] != ranked[:-1]])
+    starts = traced_places(begins)
+    if starts is None:
+        return None
+    tensors = [index_select(ranked, 0, starts)]
+    if with_inverse:
+        numbers = cumsum(cast(begins, dtypes.int64), 0) - 1
+        own = index_copy(zeros(extent, dtype=dtypes.int64), 0, order, numbers)
+        tensors.append(reshape(own, input._type.shape))
+    if with_counts:
+        end = ones_like(starts[:1]) * extent
+        tensors.append(cat([starts[1:], end]) - starts)
+    return tuple(tensors)
 
 
 def _slices(input: Tensor, dim: int | None) -> int | None:
@@ -77,10 +137,14 @@ def _slices(input: Tensor, dim: int | None) -> int | None:
 def unique(
     input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
     dim: int | None = None,
-) -> Any:  # fmt: skip
+) -> object:  # fmt: skip
     """The distinct elements (or slices of a dimension), in order; on request for each element its
     place among them, and how often each occurs."""
-    found = _distinct(input.array(), _slices(input, dim))
+    if dim is None and not is_known(input):
+        tensors = _traced_distinct(input, return_inverse, return_counts)
+        if tensors is not None:
+            return tensors if len(tensors) > 1 else tensors[0]
+    found = _distinct(input.array(), _slices(input, dim), return_inverse)
     return _as_tensors(found, return_inverse, return_counts)
 
 
@@ -88,7 +152,7 @@ def unique(
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False,
     dim: int | None = None,
-) -> Any:  # fmt: skip
+) -> object:  # fmt: skip
     """The elements (or slices of a dimension) without those that equal the one before."""
     found = _runs(input.array(), _slices(input, dim))
     return _as_tensors(found, return_inverse, return_counts)
@@ -109,7 +173,7 @@ def _searchsorted_type(
     return tensor_type(values.shape, dtype)
 
 
-def _searchsorted_eval(sequence: Any, values: Any, *, side: Any, dtype: dtype) -> Any:
+def _searchsorted_eval(sequence: Any, values: Array, *, side: Any, dtype: dtype) -> object:
     if sequence.ndim == 1:
         return np.searchsorted(sequence, values, side)
     found = np.zeros(values.shape, dtype.np)
@@ -159,7 +223,7 @@ def searchsorted(
 
 @expose(method=False)
 def bucketize(
-    input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+    input: object, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
     """The number of the bucket each value falls into, between sorted boundaries."""
     if boundaries.ndim != 1:
@@ -228,6 +292,10 @@ def bincount(input: Tensor, weights: object = None, minlength: int = 0) -> Tenso
         raise RuntimeError("weights should be 1-d and have the same length as input")
     if minlength and not (is_known(input) and (weights is None or is_known(weights))):
         return _counts_below(input, weights, minlength)
+    if not minlength and input._type.numel and not is_known(input):
+        greatest = data_size(amax(input))
+        if greatest is not None and greatest >= 0:
+            return _counts_below(input, weights, greatest + 1)
     values = input.array()
     if weights is None:
         return from_array(np.bincount(values, minlength=minlength))

@@ -53,7 +53,7 @@ HISTOGRAM_EDGES = opaque(
 )  # fmt: skip
 
 
-def _counts(points: Any, edges: list[Any], weights: Any) -> Any:
+def _counts(points: Array, edges: Sequence[Array], weights: Array | None) -> Array:
     """The weight in each bin; points outside all bins, or without a place, are left out. The last
     bin of a dimension has its upper edge too."""
     shape = tuple(len(e) - 1 for e in edges)
@@ -68,14 +68,15 @@ def _counts(points: Any, edges: list[Any], weights: Any) -> Any:
     return found.reshape(shape)
 
 
-def _density(counts: Any, edges: list[Any]) -> Any:
+def _density(counts: Array, edges: Sequence[Array]) -> Array:
     total = counts.sum()
     for dim, edge in enumerate(edges):
         counts = counts / np.diff(edge).reshape((-1,) + (1,) * (len(edges) - 1 - dim))
-    return counts / total
+    result: Array = counts / total
+    return result
 
 
-def _histogram_eval(points: Any, *others: Any, density: bool) -> Array:
+def _histogram_eval(points: Array, *others: Array, density: bool) -> Array:
     edges, weights = list(others[: points.shape[1]]), others[points.shape[1] :]
     counts = _counts(points, edges, weights[0].astype(np.float64) if weights else None)
     return np.asarray(_density(counts, edges) if density else counts, points.dtype)

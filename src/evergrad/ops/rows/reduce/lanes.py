@@ -6,22 +6,24 @@ Rows here and in the modules that use this one have an attribute ``dim``, counte
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind
+from evergrad.core.bind import bind, bind_and_prepare, bind_prepared
 from evergrad.core.families import opaque
-from evergrad.core.op import NONDIFFERENTIABLE, Op
+from evergrad.core.op import NONDIFFERENTIABLE, Op, prepared_calls
 from evergrad.core.row_facts import AutocastPolicy, Emit, lowered
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.indexing.scatter import GATHER, gather
-from evergrad.ops.rows.movement.views import RESHAPE, reshape, to_front
+from evergrad.ops.rows.movement.views import owned, reshape, squeeze, to_front
+
+R = TypeVar("R")
 
 
 def batch_along(
-    op: Op, args: Sequence[Tensor], at: Sequence[Any], *, dim: int, **attrs: Any
-) -> Any:
+    op: Op, args: Sequence[Tensor], at: Sequence[int], *, dim: int, **attrs: Any
+) -> tuple[Tensor, int]:
     """Lanes of a batch are lanes one dimension further in."""
     return bind(op, to_front(args[0], at[0]), dim=dim + 1, **attrs), 0
 
@@ -70,22 +72,37 @@ def place_row(
     )  # fmt: skip
 
 
+_PLACES = prepared_calls()
+
+
+def places_along(op: Op, lanes: Tensor, dim: int, **attrs: object) -> Tensor:
+    """Bind a row that finds places along a dimension, which is counted from the front."""
+    key = op, lanes._type, dim, *attrs.values()
+    found = _PLACES.get(key)
+    if found is not None:
+        return bind_prepared(found, lanes)  # type: ignore[no-any-return]
+    return bind_and_prepare(_PLACES, key, op, lanes, dim=dim, **attrs)  # type: ignore[no-any-return]
+
+
 def gathered(op: Op, input: Tensor, dim: int, **attrs: object) -> tuple[Tensor, Tensor]:
     """What stands at the places a row finds, and those places; 0-d for a 0-d tensor."""
     lanes, dim = as_lanes(input, dim)
-    places = bind(op, lanes, dim=dim, **attrs)
+    places = places_along(op, lanes, dim, **attrs)
     values = (
         bind(GATHER, lanes, places, dim=dim) if places._type.numel else gather(lanes, dim, places)
     )
     return (values, places) if input.ndim else (reshape(values, ()), reshape(places, ()))
 
 
-def chosen(kind: Any, op: Op, input: Tensor, dim: int, keepdim: bool, **attrs: object) -> Any:
+def chosen(
+    kind: Callable[[Tensor, Tensor], R], op: Op, input: Tensor, dim: int, keepdim: bool,
+    **attrs: object,
+) -> R:  # fmt: skip
     """:func:`gathered` from the one place a row finds in each lane."""
     at = normalize_dim(dim, input.ndim)
     check_nonempty(kind.__name__, input._type.shape, (at,) if input.ndim else ())
     found = gathered(op, input, at, **attrs)
     if not keepdim and input.ndim:
-        shape = (*input._type.shape[:at], *input._type.shape[at + 1 :])
-        found = bind(RESHAPE, found[0], shape=shape), bind(RESHAPE, found[1], shape=shape)
+        values, places = (owned(squeeze(f, at), input) for f in found)
+        found = values, places
     return kind(*found)

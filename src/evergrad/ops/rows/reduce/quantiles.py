@@ -7,7 +7,8 @@ and have a derivative in ``q`` as well.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import reduction
 from evergrad.core.op import Op
+from evergrad.core.prepared import prepared
 from evergrad.core.row_facts import AutocastPolicy, lowered, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, reduced_shape
 from evergrad.core.tensor import Array, Tensor
@@ -27,7 +29,7 @@ from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.elementwise.rounding import ceil, floor, round
 from evergrad.ops.rows.indexing.scatter import gather
 from evergrad.ops.rows.movement.slices import slice_dim
-from evergrad.ops.rows.movement.views import expand, movedim, reshape
+from evergrad.ops.rows.movement.views import contiguous, expand, movedim, owned, reshape
 from evergrad.ops.rows.reduce.extrema import shared_by_ties
 from evergrad.ops.rows.reduce.lanes import SORTED, chosen, place_row
 from evergrad.ops.rows.reduce.sort import sort, stable_order
@@ -35,13 +37,19 @@ from evergrad.ops.rows.reduce.sums import batch_fold, folded
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
 
+if TYPE_CHECKING:
+    from evergrad import return_types
+
 # -- medians ------------------------------------------------------------------------------------
 
 
 def _median_places(x: Array, *, dim: int) -> Array:
     """The lower of two in the middle; a NaN if there is one."""
-    middle = np.take(stable_order(x, dim), [(x.shape[dim] - 1) // 2], dim)
+    at = (x.shape[dim] - 1) // 2
+    middle = stable_order(x, dim)[(*(slice(None),) * dim, slice(at, at + 1))]
     missing = np.isnan(x)
+    if not missing.any():
+        return middle
     first_missing = np.argmax(missing, dim, keepdims=True)
     return np.where(missing.any(dim, keepdims=True), first_missing, middle)
 
@@ -58,8 +66,11 @@ NANMEDIAN_PLACE = place_row("nanmedian_place", _nanmedian_places, SORTED,
                             booleans=False)  # fmt: skip
 
 
-def _median_of_all(name: str, places: Any, doc: str) -> Op:
+def _median_of_all(name: str, places: Callable[..., Array], doc: str) -> Op:
     def evaluate(x: Array, *, dims: Shape, keepdim: bool) -> Array:
+        if len(dims) == x.ndim and x.size:
+            lane = x.reshape(-1)
+            return np.asarray(lane[places(lane, dim=0)[0]])
         kept = [n for i, n in enumerate(x.shape) if i not in dims]
         lanes = np.moveaxis(x, dims, range(len(kept), x.ndim)).reshape(*kept, -1)
         if not lanes.shape[-1]:
@@ -82,20 +93,29 @@ MEDIAN = _median_of_all("median", _median_places, "The median over dimensions.")
 NANMEDIAN = _median_of_all("nanmedian", _nanmedian_places, "The median of what is not NaN.")
 
 
-def _median(all_of: Op, place: Op, kind: Any, input: Tensor, dim: Any, keepdim: bool) -> Any:
+def _median(
+    all_of: Op,
+    place: Op,
+    kind: type[return_types.median] | type[return_types.nanmedian],
+    input: Tensor,
+    dim: int | None,
+    keepdim: bool,
+) -> object:
     if dim is None:
         return bind(all_of, input, dims=tuple(range(input.ndim)), keepdim=False)
     return chosen(kind, place, input, dim, keepdim)
 
 
 @expose(numpy_names=True)
-def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+@prepared
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> object:
     """The element in the middle (the lower of two); along a dimension also where it stands."""
     return _median(MEDIAN, MEDIAN_PLACE, return_types.median, input, dim, keepdim)
 
 
 @expose(numpy_names=True)
-def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+@prepared
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> object:
     """The median of what is not NaN."""
     return _median(NANMEDIAN, NANMEDIAN_PLACE, return_types.nanmedian, input, dim, keepdim)
 
@@ -125,7 +145,8 @@ MODE_PLACE = place_row(
 
 
 @expose(numpy_names=True)
-def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+@prepared
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mode:
     """The commonest element along a dimension (the smallest of several), and where it stands."""
     return chosen(return_types.mode, MODE_PLACE, input, dim, keepdim)
 
@@ -191,7 +212,7 @@ def _quantile(
     ranks = expand(ranks, (*lanes._type.shape[:-1], qs._type.numel))
     found = movedim(_between(lanes, ranks, interpolation), -1, 0)
     rest = reduced_shape(shape, dims if shape else (), keepdim)
-    return reshape(found, (*qs._type.shape, *rest))
+    return owned(reshape(contiguous(found), (*qs._type.shape, *rest)))
 
 
 @expose(numpy_names=True)

@@ -8,6 +8,7 @@ factors are no exception, to any order.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from evergrad.core.bind import bind
 from evergrad.core.families import linear, opaque
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
+from evergrad.core.prepared import prepared
 from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered
 from evergrad.core.shapes import TensorType, normalize_dim
 from evergrad.core.tensor import Array, Tensor
@@ -28,17 +30,18 @@ from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.movement.complex_parts import real
 from evergrad.ops.rows.movement.joining import cat
 from evergrad.ops.rows.movement.slices import slice_dim
-from evergrad.ops.rows.movement.views import expand, owned, reshape, to_front
+from evergrad.ops.rows.movement.views import clone, expand, owned, reshape, to_front
 from evergrad.ops.rows.reduce.lanes import as_lanes, batch_along, gathered, place_row, with_extent
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.rows.reduce.sums import sum_type
 from evergrad.ops.surface.public import expose
 
 if TYPE_CHECKING:
+    from evergrad import return_types
     from evergrad.core.types import DtypeLike
 
 
-def _along(function: Any, x: Any, dim: int, reverse: bool) -> Array:
+def _along(function: Any, x: Array, dim: int, reverse: bool) -> Array:
     return np.flip(function(np.flip(x, dim), dim), dim) if reverse else function(x, dim)
 
 
@@ -52,10 +55,10 @@ _PIECE = 1 << 13
 _CARRIED = {np.dtype(np.float32): np.float64, np.dtype(np.complex64): np.complex128}
 
 
-def _accumulated(ufunc: np.ufunc) -> Any:
+def _accumulated(ufunc: np.ufunc) -> object:
     """``ufunc.accumulate``, which goes through lanes one by one, or all lanes step by step."""
 
-    def run(x: Array, dim: int) -> Any:
+    def run(x: Array, dim: int) -> object:
         extent = x.shape[dim]
         if x.dtype.kind not in "fc" or not x.size:
             return ufunc.accumulate(x, dim)
@@ -70,7 +73,7 @@ def _accumulated(ufunc: np.ufunc) -> Any:
     return run
 
 
-def _step_by_step(ufunc: np.ufunc, x: Any, dim: int) -> Any:
+def _step_by_step(ufunc: np.ufunc, x: Array, dim: int) -> Array:
     """All lanes at once: a running value of each is carried from step to step."""
     out = pool.empty(x.shape, x.dtype)
     steps, found = np.moveaxis(x, dim, 0), np.moveaxis(out, dim, 0)
@@ -82,7 +85,7 @@ def _step_by_step(ufunc: np.ufunc, x: Any, dim: int) -> Any:
     return out
 
 
-def _lane_by_lane(ufunc: np.ufunc, x: Any, dim: int) -> Any:
+def _lane_by_lane(ufunc: np.ufunc, x: Any, dim: int) -> Array:
     """Each lane by itself, some lanes or a piece of a long one at a time."""
     lanes = np.moveaxis(x, dim, -1).reshape(-1, x.shape[dim])
     out = pool.empty(lanes.shape, x.dtype)
@@ -126,25 +129,26 @@ def before(x: Tensor, dim: int, reverse: bool = False, fill: float = 0) -> Tenso
 
 def _recur_eval(a: Array, b: Array, *, dim: int, reverse: bool) -> Array:
     a, b = (np.flip(v, dim) if reverse else v for v in (a, b))
-    extent = a.shape[dim]
-    found = (_recur_wide if extent and a.size >= _WIDE * extent else _recur_long)(a, b, dim)
-    return np.array(np.flip(found, dim) if reverse else found, order="C")
+    extent, wide = a.shape[dim], _CARRIED.get(a.dtype, a.dtype)
+    found = (_recur_wide if extent and a.size >= _WIDE * extent else _recur_long)(a, b, dim, wide)
+    return np.array(np.flip(found, dim) if reverse else found, a.dtype, order="C")
 
 
-def _recur_wide(a: Any, b: Any, dim: int) -> Any:
+def _recur_wide(a: Any, b: Any, dim: int, wide: object) -> Any:
     """Step by step, all recurrences at once."""
     factors = np.ascontiguousarray(np.moveaxis(a, dim, 0))
     total = np.array(np.moveaxis(b, dim, 0), order="C")
-    carried = np.empty_like(total[0])
+    carried = total[0].astype(wide)
     for i in range(1, len(total)):
-        np.multiply(factors[i], total[i - 1], out=carried)
-        total[i] += carried
+        np.multiply(factors[i], carried, out=carried)
+        carried += total[i]
+        total[i] = carried
     return np.moveaxis(total, 0, dim)
 
 
-def _recur_long(a: Array, b: Array, dim: int) -> Array:
+def _recur_long(a: Any, b: Any, dim: int, wide: object) -> Array:
     """By doubling: after each step, ``(a, b)`` carries twice as far."""
-    a, b = (np.moveaxis(v, dim, -1) for v in (a, b))
+    a, b = (np.moveaxis(v, dim, -1).astype(wide) for v in (a, b))
     step, extent = 1, a.shape[-1]
     while step < extent:
         carried = b[..., step:] + a[..., step:] * b[..., :-step]
@@ -161,7 +165,9 @@ def _recur_vjp(
     return back * conj(before(y, dim, reverse)), back
 
 
-def _recur_jvp(tangents: Any, y: Tensor, a: Tensor, b: Tensor, *, dim: int, reverse: bool) -> Any:
+def _recur_jvp(
+    tangents: Any, y: Tensor, a: Tensor, b: Tensor, *, dim: int, reverse: bool
+) -> Tensor:
     ta, tb = tangents
     if ta is None:
         return recur(a, tb, dim, reverse)
@@ -169,7 +175,7 @@ def _recur_jvp(tangents: Any, y: Tensor, a: Tensor, b: Tensor, *, dim: int, reve
     return recur(a, drive if tb is None else drive + tb, dim, reverse)
 
 
-def _batch_recur(op: Op, args: Any, at: Any, *, dim: int, reverse: bool) -> Any:
+def _batch_recur(op: Op, args: Any, at: Any, *, dim: int, reverse: bool) -> tuple[Tensor, int]:
     size = next(x._type.shape[i] for x, i in zip(args, at, strict=True) if i is not None)
     a, b = (
         expand(x, (size, *x._type.shape)) if i is None else to_front(x, i)
@@ -182,7 +188,7 @@ RECURRENCE = lowered("kernels.recurrences")
 RECUR = opaque(
     "recur", _recur_eval, lambda a, b, *, dim, reverse: a, _recur_vjp, jvp=_recur_jvp,
     batch=_batch_recur,
-    emit=RECURRENCE, autocast=AutocastPolicy.KEEP,
+    emit=RECURRENCE, autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 9),
     doc="y[i] = a[i] * y[i - 1] + b[i] along a dimension.",
 )  # fmt: skip
 
@@ -199,7 +205,7 @@ def _cumsum_eval(x: Array, *, dim: int, reverse: bool) -> Array:
     return _along(_running_sum, x, dim, reverse)
 
 
-def _cumsum_transpose(g: Tensor, x: Tensor, *, dim: int, reverse: bool) -> Any:
+def _cumsum_transpose(g: Tensor, x: Tensor, *, dim: int, reverse: bool) -> object:
     return bind(CUMSUM, g, dim=dim, reverse=not reverse)
 
 
@@ -221,7 +227,9 @@ def _cumprod_vjp(g: Tensor, y: Tensor, x: Tensor, *, dim: int, reverse: bool) ->
     return back * conj(before(y, dim, reverse, fill=1))
 
 
-def _cumprod_jvp(tangents: Any, y: Tensor, x: Tensor, *, dim: int, reverse: bool) -> Tensor:
+def _cumprod_jvp(
+    tangents: Sequence[Tensor], y: Tensor, x: Tensor, *, dim: int, reverse: bool
+) -> Tensor:
     return recur(x, tangents[0] * before(y, dim, reverse, fill=1), dim, reverse)
 
 
@@ -272,7 +280,7 @@ def _logcumsumexp_eval(x: Array, *, dim: int, reverse: bool) -> Array:
     return _along(accumulate, x, dim, reverse)
 
 
-def _log_running_sum(z: Any, dim: int) -> Any:
+def _log_running_sum(z: Array, dim: int) -> Array:
     """Of complex numbers, element by element; with the larger real part taken out no exponential
     overflows."""
     out = np.array(np.moveaxis(z, dim, 0), order="C")
@@ -297,7 +305,9 @@ def _logcumsumexp_vjp(g: Tensor, y: Tensor, x: Tensor, *, dim: int, reverse: boo
     return new * recur(before(old, dim, not reverse), g, dim, not reverse)
 
 
-def _logcumsumexp_jvp(tangents: Any, y: Tensor, x: Tensor, *, dim: int, reverse: bool) -> Tensor:
+def _logcumsumexp_jvp(
+    tangents: Sequence[Tensor], y: Tensor, x: Tensor, *, dim: int, reverse: bool
+) -> Tensor:
     old, new = _shares(y, x, dim, reverse)
     return recur(old, new * tangents[0], dim, reverse)
 
@@ -321,12 +331,11 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
 # -- running extremes ---------------------------------------------------------------------------
 
 
-def _running_places(ufunc: Any) -> Any:
-    def places(x: Any, *, dim: int) -> Array:
+def _running_places(ufunc: Any) -> Callable[..., Array]:
+    def places(x: Array, *, dim: int) -> Array:
         best = ufunc.accumulate(x, dim)
         renewed = (x == best) | (x != x)
-        shape = [-1 if i == dim else 1 for i in range(x.ndim)]
-        own = np.arange(x.shape[dim]).reshape(shape)
+        own = np.arange(x.shape[dim]).reshape(-1, *(1,) * (x.ndim - 1 - dim))
         return np.maximum.accumulate(np.where(renewed, own, 0), dim)
 
     return places
@@ -339,13 +348,15 @@ CUMMIN_PLACES = place_row("cummin_places", _running_places(np.minimum), RECURREN
 
 
 @expose(numpy_names=True)
+@prepared
 def cummax(input: Tensor, dim: int) -> Any:
     """The largest so far along a dimension, and where it (last) stood."""
     return return_types.cummax(*gathered(CUMMAX_PLACES, input, dim))
 
 
 @expose(numpy_names=True)
-def cummin(input: Tensor, dim: int) -> Any:
+@prepared
+def cummin(input: Tensor, dim: int) -> return_types.cummin:
     """The smallest so far along a dimension, and where it (last) stood."""
     return return_types.cummin(*gathered(CUMMIN_PLACES, input, dim))
 
@@ -374,7 +385,7 @@ def diff(
     for _ in range(n):
         later, earlier = _neighbours(found, dim)
         found = later ^ earlier if found.dtype is dtypes.bool_ else later - earlier
-    return found
+    return found if n else clone(found)
 
 
 def _trapezoids(name: str, y: Tensor, x: Tensor | None, dx: Any, dim: int) -> Tensor:
@@ -398,7 +409,7 @@ def _trapezoids(name: str, y: Tensor, x: Tensor | None, dx: Any, dim: int) -> Te
 
 
 @expose("trapz", method=False, out=False, numpy_names=True)
-def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: object = 1, dim: int = -1) -> Tensor:
     """The integral along a dimension by the trapezoidal rule."""
     return total(_trapezoids("trapezoid", y, x, dx, dim), dim)
 

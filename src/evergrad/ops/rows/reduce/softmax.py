@@ -6,13 +6,13 @@ small inputs this is four times as fast, and the derivative is one short formula
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from evergrad.core.bind import bind
 from evergrad.core.composite import composite
+from evergrad.core.eager.softmax import softmax, softmax_evaluator
 from evergrad.core.families import opaque
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered
@@ -27,11 +27,17 @@ from evergrad.ops.rows.reduce.sums import sum as total
 _BLOCK = 1 << 15
 
 
-def _along_lanes(function: Any) -> Any:
-    """Apply ``function(x, out, axis)`` along one dimension: the last a few rows at a time, others
-    at once, since rows of lanes side by side are what NumPy goes through."""
+def _along_lanes(
+    function: Callable[[Array, Array, int], None], is_log: bool
+) -> Callable[..., Array]:
+    """Evaluate along one dimension: by a native loop, or by ``function(x, out, axis)``, the last
+    a few rows at a time, others at once, since rows of lanes side by side are what NumPy goes
+    through."""
 
-    def run(x: Any, *, dim: int) -> Array:
+    def run(x: Array, *, dim: int) -> Array:
+        found = softmax(x, dim, is_log)
+        if found is not None:
+            return found
         out = pool.empty(x.shape, x.dtype)
         columns = x.shape[-1]
         if not x.size:
@@ -71,27 +77,31 @@ def _log_softmax_slope(g: Tensor, y: Tensor, *, dim: int) -> Tensor:
     return g - exp(y) * total(g, dim, True)
 
 
-def _log_softmax_jvp(tangents: Any, y: Tensor, x: Tensor, *, dim: int) -> Tensor:
+def _log_softmax_jvp(tangents: Sequence[Tensor], y: Tensor, x: Tensor, *, dim: int) -> Tensor:
     (t,) = tangents
-    return t - total(exp(y) * t, dim, True)  # type: ignore[no-any-return]
+    return t - total(exp(y) * t, dim, True)
 
 
-def _batch(op: Op, args: Sequence[Tensor], dims: Sequence[Any], *, dim: int) -> Any:
+def _batch(op: Op, args: Sequence[Tensor], dims: Sequence[int], *, dim: int) -> tuple[Tensor, int]:
     return bind(op, to_front(args[0], dims[0]), dim=dim + 1), 0
 
 
 SOFTMAX = opaque(
-    "softmax", _along_lanes(_softmax_eval), lambda x, *, dim: x,
+    "softmax", _along_lanes(_softmax_eval, False), lambda x, *, dim: x,
     lambda g, y, x, *, dim: _softmax_slope(g, y, dim=dim),
     jvp=lambda tangents, y, x, *, dim: _softmax_slope(tangents[0], y, dim=dim),
     batch=_batch,
-    emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 9),
-    shape_generic=True, doc="Exponentials along a dimension, divided by their sum.",
+    emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 16),
+    shape_generic=True, aten="_softmax",
+    doc="Exponentials along a dimension, divided by their sum.",
 )  # fmt: skip
 LOG_SOFTMAX = opaque(
-    "log_softmax", _along_lanes(_log_softmax_eval), lambda x, *, dim: x,
+    "log_softmax", _along_lanes(_log_softmax_eval, True), lambda x, *, dim: x,
     lambda g, y, x, *, dim: _log_softmax_slope(g, y, dim=dim),
     jvp=_log_softmax_jvp, batch=_batch,
-    emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 9),
-    shape_generic=True, doc="The logarithm of softmax, without its rounding.",
+    emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 16),
+    shape_generic=True, aten="_log_softmax",
+    doc="The logarithm of softmax, without its rounding.",
 )  # fmt: skip
+SOFTMAX.prepare_for = lambda plain, x, *, dim: softmax_evaluator(x, dim, False, plain)
+LOG_SOFTMAX.prepare_for = lambda plain, x, *, dim: softmax_evaluator(x, dim, True, plain)

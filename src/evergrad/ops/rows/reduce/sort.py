@@ -14,9 +14,10 @@ from evergrad import return_types
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.eager import lanes
+from evergrad.core.prepared import prepared
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.tensor import Array, Tensor
-from evergrad.ops.rows.movement.views import reshape
+from evergrad.ops.rows.movement.views import owned, reshape
 from evergrad.ops.rows.reduce.lanes import SORTED, as_lanes, chosen, gathered, place_row
 from evergrad.ops.surface.public import expose
 
@@ -26,9 +27,10 @@ from evergrad.ops.surface.public import expose
 def stable_order(x: Array, dim: int, descending: bool = False) -> Array:
     """The places that sort each lane; equal elements keep their order."""
     if not descending:
-        return np.argsort(x, dim, kind="stable")
-    backwards = np.argsort(np.flip(x, dim), dim, kind="stable")
-    return np.flip(x.shape[dim] - 1 - backwards, dim)
+        return x.argsort(dim, kind="stable")
+    flip = (*(slice(None),) * dim, slice(None, None, -1))
+    places = x[flip].argsort(dim, kind="stable")
+    return (x.shape[dim] - 1 - places)[flip]  # type: ignore[no-any-return]
 
 
 ARGSORT = place_row(
@@ -38,6 +40,7 @@ ARGSORT = place_row(
 
 
 @expose(numpy_names=True)
+@prepared
 def sort(
     input: Tensor, dim: int = -1, descending: bool = False, stable: bool | None = False
 ) -> Any:
@@ -46,13 +49,14 @@ def sort(
 
 
 @expose(numpy_names=True)
+@prepared
 def argsort(
     input: Tensor, dim: int = -1, descending: bool = False, stable: bool | None = False
 ) -> Tensor:
     """The places that sort a dimension."""
     lanes, dim = as_lanes(input, dim)
     places = bind(ARGSORT, lanes, dim=dim, descending=bool(descending))
-    return reshape(places, input._type.shape)
+    return owned(reshape(places, input._type.shape))
 
 
 @expose()
@@ -61,14 +65,27 @@ def msort(input: Tensor) -> Tensor:
     return sort(input, 0).values  # type: ignore[no-any-return]
 
 
+# Of fewer elements all are sorted.
+_FEW = 1 << 10
+
 # -- the first few ------------------------------------------------------------------------------
+
+
+def _has_ties(x: Array, dim: int) -> bool:
+    """Whether a lane has equal elements: which of them are taken is as for long lanes then."""
+    ranked, before = np.sort(x, dim), (slice(None),) * dim
+    return bool((ranked[(*before, slice(1, None))] == ranked[(*before, slice(-1))]).any())
 
 
 def _topk_places(x: Array, *, dim: int, k: int, largest: bool) -> Array:
     native = lanes.topk(x, k, largest) if dim == x.ndim - 1 else None
     if native is not None:
         return native
-    x = np.moveaxis(x, dim, -1)
+    extent = x.shape[dim]
+    if x.size < _FEW and extent and not _has_ties(x, dim):
+        return stable_order(x, dim, largest)[(*(slice(None),) * dim, slice(k))]
+    is_last = dim == x.ndim - 1
+    x = x if is_last else np.moveaxis(x, dim, -1)
     extent = x.shape[-1]
     if 0 < k < extent:
         found = np.argpartition(x, extent - k if largest else k - 1, -1)
@@ -76,7 +93,8 @@ def _topk_places(x: Array, *, dim: int, k: int, largest: bool) -> Array:
     else:
         few = np.broadcast_to(np.arange(k), (*x.shape[:-1], k))
     order = stable_order(np.take_along_axis(x, few, -1), x.ndim - 1, largest)
-    return np.moveaxis(np.take_along_axis(few, order, -1), -1, dim)
+    places = np.take_along_axis(few, order, -1)
+    return places if is_last else np.moveaxis(places, -1, dim)
 
 
 TOPK = place_row("topk_places", _topk_places, SORTED,
@@ -85,6 +103,7 @@ TOPK = place_row("topk_places", _topk_places, SORTED,
 
 
 @expose(numpy_names=True)
+@prepared
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The ``k`` largest (or smallest) along a dimension, in order, and where they stand."""
     if input.dtype is dtypes.bool_:
@@ -106,7 +125,8 @@ KTHVALUE = place_row("kthvalue_place", _kth_place, SORTED, "Where the k-th small
 
 
 @expose(numpy_names=True)
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+@prepared
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> return_types.kthvalue:
     """The ``k``-th smallest along a dimension, counted from 1, and where it stands."""
     at = normalize_dim(dim, input.ndim)
     extent = input._type.shape[at] if input.ndim else 1

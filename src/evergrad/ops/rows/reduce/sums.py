@@ -1,7 +1,7 @@
-"""Rows that fold dimensions into one value each: sums, means, products, any and all.
+"""Rows that reduce dimensions to one value each: sums, means, products, any and all.
 
-Variances and norms are in :mod:`evergrad.ops.rows.reduce.variance`; folds that choose an element in
-:mod:`evergrad.ops.rows.reduce.extrema` and :mod:`evergrad.ops.rows.reduce.quantiles`.
+Variances and norms are in :mod:`evergrad.ops.rows.reduce.variance`; reductions that choose an
+element in :mod:`evergrad.ops.rows.reduce.extrema` and :mod:`evergrad.ops.rows.reduce.quantiles`.
 
 At the edges: ``prod`` has its true derivatives where factors are zero; ``logsumexp`` of nothing but
 ``-inf`` has slope 0.
@@ -10,17 +10,17 @@ At the edges: ``prod`` has its true derivatives where factors are zero; ``logsum
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind, cast
+from evergrad.core.bind import bind, bind_and_prepare, bind_prepared, cast
 from evergrad.core.dtypes import as_dtype
 from evergrad.core.families import linear, reduction
 from evergrad.core.namespace import late_bound, ops
-from evergrad.core.op import NONDIFFERENTIABLE, Op
+from evergrad.core.op import NONDIFFERENTIABLE, Op, Specialization, prepared_calls
 from evergrad.core.row_facts import (
     LEAST_DERIVATIVE,
     AutocastPolicy,
@@ -31,12 +31,14 @@ from evergrad.core.row_facts import (
 from evergrad.core.shapes import (
     Shape,
     TensorType,
+    listed_dims,
     normalize_dim,
     normalize_dims,
     reduced_shape,
     tensor_type,
 )
 from evergrad.core.tensor import Array, Tensor
+from evergrad.core.types import DimsLike
 from evergrad.ops.rows.elementwise.basic import exp, where
 from evergrad.ops.rows.movement.views import expand, movedim, reshape, to_front
 from evergrad.ops.rows.reduce.pairwise import pairwise_sum
@@ -53,8 +55,8 @@ def folded(x: TensorType, *, dims: Shape, keepdim: bool) -> TensorType:
 
 def batch_fold(
     op: Op, args: Sequence[Any], at: Sequence[Any], *, dims: Shape, keepdim: bool, **rest: object
-) -> Any:
-    """Folds leave a leading batch dimension alone; numbers beside the tensor are passed on."""
+) -> tuple[Tensor, int]:
+    """Reductions leave a leading batch dimension alone; numbers beside the tensor are passed on."""
     x = to_front(args[0], at[0])
     shifted = tuple(d + 1 for d in dims)
     return bind(op, x, *args[1:], dims=shifted, keepdim=keepdim, **rest), 0
@@ -67,7 +69,7 @@ def unfolded(value: Tensor, shape: Shape, dims: Shape, keepdim: bool) -> Tensor:
 
 def count_of(shape: Shape, dims: Shape) -> int:
     """How many elements are folded into one."""
-    return math.prod(shape[d] for d in dims)
+    return math.prod(map(shape.__getitem__, dims))
 
 
 def sum_type(input: Tensor, dtype: DtypeLike) -> Tensor:
@@ -80,7 +82,26 @@ def sum_type(input: Tensor, dtype: DtypeLike) -> Tensor:
 # -- sum and mean -------------------------------------------------------------------------------
 
 
-def _sum_eval(x: object, *, dims: Shape, keepdim: bool, **out: Any) -> Any:
+def reduced(
+    calls: dict[object, Specialization],
+    op: Op,
+    input: Tensor,
+    dim: int | Sequence[int] | None,
+    keepdim: bool,
+) -> Tensor:
+    """Bind a reduction over all or the given dimensions."""
+    if (dim is None or dim.__class__ is int) and keepdim.__class__ is bool:
+        key = input._type, dim, keepdim
+        found = calls.get(key)
+        if found is not None:
+            return bind_prepared(found, input)  # type: ignore[no-any-return]
+        dims = normalize_dims(dim, len(input._type.shape))
+        return bind_and_prepare(calls, key, op, input, dims=dims, keepdim=keepdim)  # type: ignore[no-any-return]
+    dims = normalize_dims(dim, len(input._type.shape))
+    return bind(op, input, dims=dims, keepdim=bool(keepdim))  # type: ignore[no-any-return]
+
+
+def _sum_eval(x: object, *, dims: Shape, keepdim: bool, **out: object) -> object:
     return pairwise_sum(x, dims, keepdim, **out)
 
 
@@ -98,19 +119,21 @@ SUM = linear("sum", _sum_eval, folded, _sum_transpose, batch=batch_fold, takes_o
              doc="The sum over dimensions.")  # fmt: skip
 
 
+_SUMS, _MEANS = prepared_calls(), prepared_calls()
+
+
 @late_bound
 @expose(numpy_names=True)
 def sum(
-    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DtypeLike = None
+    input: Tensor, dim: DimsLike = None, keepdim: bool = False, *, dtype: DtypeLike = None
 ) -> Tensor:
     """The sum over all or the given dimensions; integers are summed in int64."""
     if dtype is not None or input._type.dtype.category < dtypes.FLOATING:
         input = sum_type(input, dtype)
-    dims = normalize_dims(dim, len(input._type.shape))
-    return bind(SUM, input, dims=dims, keepdim=bool(keepdim))  # type: ignore[no-any-return]
+    return reduced(_SUMS, SUM, input, dim, keepdim)
 
 
-def _mean_eval(x: Any, *, dims: Shape, keepdim: bool, **out: Any) -> Any:
+def _mean_eval(x: Array, *, dims: Shape, keepdim: bool, **out: Any) -> object:
     total = pairwise_sum(x, dims, keepdim, **out)
     return np.divide(total, count_of(x.shape, dims), **out)
 
@@ -129,7 +152,7 @@ MEAN = linear("mean", _mean_eval, folded, _mean_transpose, batch=batch_fold, tak
 
 @expose(numpy_names=True)
 def mean(
-    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DtypeLike = None
+    input: Tensor, dim: DimsLike = None, keepdim: bool = False, *, dtype: DtypeLike = None
 ) -> Tensor:
     """The mean over all or the given dimensions."""
     if dtype is not None:
@@ -139,13 +162,12 @@ def mean(
             "mean(): could not infer output dtype. Input dtype must be either a floating point or "
             f"complex dtype. Got: {input.dtype.name}"
         )
-    dims = normalize_dims(dim, len(input._type.shape))
-    return bind(MEAN, input, dims=dims, keepdim=bool(keepdim))  # type: ignore[no-any-return]
+    return reduced(_MEANS, MEAN, input, dim, keepdim)
 
 
 @expose(numpy_names=True)
 def nansum(
-    input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: DtypeLike = None
+    input: Tensor, dim: DimsLike = None, keepdim: bool = False, *, dtype: DtypeLike = None
 ) -> Tensor:
     """The sum with NaN taken as 0."""
     if input.dtype.is_complex:
@@ -155,7 +177,7 @@ def nansum(
 
 @expose(numpy_names=True)
 def nanmean(
-    input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: DtypeLike = None
+    input: Tensor, dim: DimsLike = None, keepdim: bool = False, *, dtype: DtypeLike = None
 ) -> Tensor:
     """The mean of what is not NaN."""
     if input.dtype.category < dtypes.FLOATING:
@@ -177,8 +199,9 @@ def count_nonzero(input: Tensor, dim: Any = None, *dims: int) -> Tensor:
 # -- products -----------------------------------------------------------------------------------
 
 
-def _prod_eval(x: Any, *, dims: Shape, keepdim: bool, **out: Any) -> Any:
-    return np.multiply.reduce(x, axis=dims, keepdims=keepdim, **out)
+def _prod_eval(x: Array, *, dims: Shape, keepdim: bool, **out: Array) -> Array:
+    # NumPy multiplies narrow integers in int64 unless it is given their type.
+    return np.multiply.reduce(x, axis=dims, keepdims=keepdim, dtype=x.dtype, **out)
 
 
 def _others(x: Tensor, dims: Shape) -> Tensor:
@@ -204,7 +227,7 @@ PROD = reduction("prod", _prod_eval, folded, lambda t, y, x, dims: t * _others(x
 
 @expose(numpy_names=True)
 def prod(
-    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DtypeLike = None
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DtypeLike = None
 ) -> Tensor:
     """The product over all dimensions or one; integers are multiplied in int64."""
     input = sum_type(input, dtype)
@@ -224,31 +247,38 @@ def _truth_type(x: TensorType, *, dims: Shape, keepdim: bool) -> TensorType:
     return tensor_type(reduced_shape(x.shape, dims, keepdim), kind)
 
 
-ANY = reduction("any", lambda x, *, dims, keepdim: np.any(x, axis=dims, keepdims=keepdim),
+def _truth_eval(ufunc: np.ufunc) -> Callable[..., object]:
+    def evaluate(x: Array, *, dims: Shape, keepdim: bool) -> object:
+        return ufunc.reduce(x, axis=dims, dtype=np.bool_, keepdims=keepdim)
+
+    return evaluate
+
+
+ANY = reduction("any", _truth_eval(np.logical_or),
                 _truth_type, NONDIFFERENTIABLE, batch=batch_fold,
                 emit=lowered("loops"), autocast=AutocastPolicy.KEEP, combine=Combine.ANY,
                 doc="Whether any element is nonzero.")  # fmt: skip
-ALL = reduction("all", lambda x, *, dims, keepdim: np.all(x, axis=dims, keepdims=keepdim),
+ALL = reduction("all", _truth_eval(np.logical_and),
                 _truth_type, NONDIFFERENTIABLE, batch=batch_fold,
                 emit=lowered("loops"), autocast=AutocastPolicy.KEEP, combine=Combine.ALL,
                 doc="Whether all elements are nonzero.")  # fmt: skip
 
 
-def _truth(op: Op, input: Tensor, dim: Any, keepdim: bool) -> Tensor:
+def _truth(op: Op, input: Tensor, dim: DimsLike, keepdim: bool) -> Tensor:
     # Unlike in sums, no dimensions means none here.
-    none = dim is not None and not isinstance(dim, int) and not tuple(dim)
+    none = dim is not None and not tuple(listed_dims(dim))
     dims = () if none else normalize_dims(dim, input.ndim)
     return bind(op, input, dims=dims, keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
 @expose(numpy_names=True)
-def any(input: Tensor, dim: object = None, keepdim: bool = False) -> Tensor:
+def any(input: Tensor, dim: DimsLike = None, keepdim: bool = False) -> Tensor:
     """Whether any element is nonzero."""
     return _truth(ANY, input, dim, keepdim)
 
 
 @expose(numpy_names=True)
-def all(input: Tensor, dim: object = None, keepdim: bool = False) -> Tensor:
+def all(input: Tensor, dim: DimsLike = None, keepdim: bool = False) -> Tensor:
     """Whether all elements are nonzero."""
     return _truth(ALL, input, dim, keepdim)
 
@@ -256,7 +286,7 @@ def all(input: Tensor, dim: object = None, keepdim: bool = False) -> Tensor:
 # -- log of summed exponentials -----------------------------------------------------------------
 
 
-def _logsumexp_eval(x: Array, *, dims: Shape, keepdim: bool) -> Any:
+def _logsumexp_eval(x: Array, *, dims: Shape, keepdim: bool) -> object:
     top = np.max(x.real, axis=dims, keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, 0).astype(top.dtype)
     found = np.log(pairwise_sum(np.exp(x - top), dims, True)) + top
@@ -274,7 +304,7 @@ LOGSUMEXP = reduction("logsumexp", _logsumexp_eval, folded, _softmax_weight, bat
 
 
 @expose(numpy_names=True)
-def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+def logsumexp(input: Tensor, dim: DimsLike, keepdim: bool = False) -> Tensor:
     """``log(sum(exp(input), dim))``, without overflow."""
     if input.dtype.category < dtypes.FLOATING:
         input = cast(input, dtypes.get_default_dtype())

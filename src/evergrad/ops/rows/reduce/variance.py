@@ -7,7 +7,7 @@ that is 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +16,14 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.compound import Compound
 from evergrad.core.dtypes import as_dtype, dtype
+from evergrad.core.eager import lanes
 from evergrad.core.families import opaque, reduction
 from evergrad.core.op import ArgType, Op
+from evergrad.core.prepared import prepared
 from evergrad.core.row_facts import AutocastPolicy, Combine, EagerReduction, lowered
 from evergrad.core.shapes import Shape, TensorType, normalize_dims, reduced_shape
 from evergrad.core.tensor import Array, Tensor
+from evergrad.core.types import DimsLike
 from evergrad.ops.rows.creation.constants import scalar_tensor
 from evergrad.ops.rows.elementwise.basic import pow as power
 from evergrad.ops.rows.elementwise.basic import sqrt, where
@@ -42,17 +45,33 @@ if TYPE_CHECKING:
 # -- variance and standard deviation ------------------------------------------------------------
 
 
-def _var_eval(x: Array, correction: Any, *, dims: Shape, keepdim: bool) -> Any:
+def _var_eval(x: Array, correction: Any, *, dims: Shape, keepdim: bool) -> Array:
     count = count_of(x.shape, dims)
     distances = np.asarray(x - pairwise_sum(x, dims, True) / count)
     # The mean is rounded: what the distances lack to a sum of 0 is taken off their squares.
     lack = pairwise_sum(distances, dims, keepdim)
     squares = pairwise_sum(np.square(distances, out=distances), dims, keepdim)
-    return (squares - np.square(lack) / count) / max(count - float(correction), 0.0)
+    result: Array = (squares - np.square(lack) / count) / max(count - float(correction), 0.0)
+    return result
 
 
-def _std_eval(x: Array, correction: object, *, dims: Shape, keepdim: bool) -> Any:
-    return np.sqrt(_var_eval(x, correction, dims=dims, keepdim=keepdim))
+# Squares of float32 below it are subnormal or nearly so.
+_SMALL_VARIANCE = 1e-30
+
+
+def _std_eval(x: Array, correction: object, *, dims: Shape, keepdim: bool) -> Array:
+    variance = _var_eval(x, correction, dims=dims, keepdim=keepdim)
+    if x.dtype == np.float32 and not _in_range(variance):
+        variance = _var_eval(x.astype(np.float64), correction, dims=dims, keepdim=keepdim)
+    return np.asarray(np.sqrt(variance)).astype(x.dtype, copy=False)
+
+
+def _in_range(variance: Array) -> bool:
+    """Whether no square can have overflowed or lost digits whose root has not."""
+    least, most = np.minimum.reduce, np.maximum.reduce
+    return not variance.size or bool(
+        least(variance, axis=None) > _SMALL_VARIANCE and most(variance, axis=None) < math.inf
+    )
 
 
 def _var_weight(x: Tensor, correction: Tensor, dims: Shape) -> Tensor:
@@ -63,7 +82,7 @@ def _var_weight(x: Tensor, correction: Tensor, dims: Shape) -> Tensor:
 
 def _var_vjp(
     g: Tensor, y: Tensor, x: Tensor, correction: Tensor, *, dims: Shape, keepdim: bool
-) -> Any:
+) -> tuple[Tensor, None]:
     return unfolded(g, x._type.shape, dims, keepdim) * _var_weight(x, correction, dims), None
 
 
@@ -78,11 +97,11 @@ def _half_over(y: Tensor) -> Tensor:
     return where(y == 0, 0, 0.5 / where(y == 0, 1, y))
 
 
-def _std_vjp(g: Tensor, y: Tensor, x: Tensor, correction: Tensor, **at: Any) -> Any:
+def _std_vjp(g: Tensor, y: Tensor, x: Tensor, correction: Tensor, **at: Any) -> tuple[Tensor, None]:
     return _var_vjp(g * _half_over(y), y, x, correction, **at)
 
 
-def _std_jvp(tangents: Any, y: Tensor, x: Tensor, correction: object, **at: Any) -> Tensor:
+def _std_jvp(tangents: object, y: Tensor, x: Tensor, correction: object, **at: Any) -> Tensor:
     return _var_jvp(tangents, y, x, correction, **at) * _half_over(y)
 
 
@@ -108,8 +127,20 @@ STD = opaque("std", _std_eval, _spread_type, _std_vjp, jvp=_std_jvp, batch=batch
              doc="The standard deviation.")  # fmt: skip
 
 
+def _small_evaluator(root: bool) -> Callable[..., Callable[..., Any]]:
+    def evaluator(
+        plain: Callable[..., Any], x: TensorType, correction: object, *, dims: Shape, keepdim: bool
+    ) -> Callable[..., Any]:
+        return lanes.variance_evaluator(x, dims, keepdim, root, plain)
+
+    return evaluator
+
+
+VAR.prepare_for, STD.prepare_for = _small_evaluator(False), _small_evaluator(True)
+
+
 def _spread(
-    op: Op, input: Tensor, dim: Any, unbiased: bool | None, keepdim: bool, correction: object
+    op: Op, input: Tensor, dim: DimsLike, unbiased: bool | None, keepdim: bool, correction: object
 ) -> tuple[Tensor, Shape]:
     """A spread with PyTorch's ways to say how many degrees of freedom are lost; and its dims."""
     if isinstance(dim, bool):  # var(unbiased)
@@ -130,8 +161,9 @@ def _spread(
 
 
 @expose(numpy_names=True)
+@prepared
 def var(
-    input: Tensor, dim: object = None, unbiased: bool | None = None, keepdim: bool = False,
+    input: Tensor, dim: DimsLike = None, unbiased: bool | None = None, keepdim: bool = False,
     *, correction: object = None,
 ) -> Tensor:  # fmt: skip
     """The mean squared distance from the mean, with ``correction`` taken off the count."""
@@ -139,8 +171,9 @@ def var(
 
 
 @expose(numpy_names=True)
+@prepared
 def std(
-    input: Tensor, dim: object = None, unbiased: bool | None = None, keepdim: bool = False,
+    input: Tensor, dim: DimsLike = None, unbiased: bool | None = None, keepdim: bool = False,
     *, correction: object = None,
 ) -> Tensor:  # fmt: skip
     """The square root of the variance."""
@@ -148,8 +181,9 @@ def std(
 
 
 @expose(method=False, out=False, numpy_names=True)
+@prepared
 def var_mean(
-    input: Tensor, dim: object = None, unbiased: bool | None = None, keepdim: bool = False,
+    input: Tensor, dim: DimsLike = None, unbiased: bool | None = None, keepdim: bool = False,
     *, correction: object = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The variance and the mean."""
@@ -158,8 +192,9 @@ def var_mean(
 
 
 @expose(method=False, out=False, numpy_names=True)
+@prepared
 def std_mean(
-    input: Tensor, dim: object = None, unbiased: bool | None = None, keepdim: bool = False,
+    input: Tensor, dim: DimsLike = None, unbiased: bool | None = None, keepdim: bool = False,
     *, correction: object = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The standard deviation and the mean."""
@@ -170,7 +205,7 @@ def std_mean(
 # -- norms --------------------------------------------------------------------------------------
 
 
-def _norm_eval(x: Array, *, dims: Shape, keepdim: bool) -> Any:
+def _norm_eval(x: Array, *, dims: Shape, keepdim: bool) -> object:
     return np.sqrt(pairwise_sum(np.square(x), dims, keepdim))
 
 
@@ -187,7 +222,7 @@ NORM = reduction(
 )  # fmt: skip
 
 
-def _power_norm_eval(x: Any, p: Any, *, dims: Shape, keepdim: bool) -> Any:
+def _power_norm_eval(x: Array, p: Any, *, dims: Shape, keepdim: bool) -> object:
     return pairwise_sum(np.absolute(x) ** p, dims, keepdim) ** (1 / p)
 
 
@@ -199,7 +234,7 @@ def _power_norm_weight(y: Tensor, x: Tensor, p: Tensor) -> Tensor:
 
 def _power_norm_vjp(
     g: Tensor, y: Tensor, x: Tensor, p: Tensor, *, dims: Shape, keepdim: bool
-) -> Any:
+) -> tuple[Tensor, None]:
     g, y = (unfolded(v, x._type.shape, dims, keepdim) for v in (g, y))
     return g * _power_norm_weight(y, x, p), None
 
@@ -257,7 +292,7 @@ def _check_identity(p: float, shape: Shape, dims: Shape) -> None:
 def norm(
     input: Tensor,
     p: Any = "fro",
-    dim: Any = None,
+    dim: DimsLike = None,
     keepdim: bool = False,
     *,
     dtype: DtypeLike = None,

@@ -17,6 +17,7 @@ from evergrad.core.families import elementwise, meet_as_float
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.row_facts import UNWRITTEN
 from evergrad.core.tensor import Tensor
+from evergrad.core.types import Array
 from evergrad.ops.rows.special import bessel_evaluate, evaluate
 from evergrad.ops.rows.special.functions import SPECIAL
 from evergrad.ops.surface.public import TensorFunction, expose
@@ -28,7 +29,7 @@ def _is_wide(found: dtype) -> bool:
     return found in (dtypes.float32, dtypes.float64)
 
 
-def _row(name: str, function: Callable[..., Any], doc: str) -> Op:
+def _row(name: str, function: Callable[..., object], doc: str) -> Op:
     return elementwise(
         name, function, NONDIFFERENTIABLE, promote=meet_as_float, accepts=_is_wide,
         takes_out=False, emit=UNWRITTEN, doc=doc,
@@ -41,7 +42,7 @@ def _named(name: str, function: TensorFunction, doc: str) -> TensorFunction:
     return expose(method=False, into=SPECIAL)(function)
 
 
-def _function(name: str, evaluate: Callable[..., Any], doc: str) -> TensorFunction:
+def _function(name: str, evaluate: Callable[..., object], doc: str) -> TensorFunction:
     op = _row(name, evaluate, doc)
 
     def public(input: Tensor) -> Tensor:
@@ -50,7 +51,9 @@ def _function(name: str, evaluate: Callable[..., Any], doc: str) -> TensorFuncti
     return _named(name, public, doc)
 
 
-airy_ai: Any = _function("airy_ai", bessel_evaluate.airy_ai, "The Airy function Ai.")
+airy_ai: Callable[..., Tensor] = _function(
+    "airy_ai", bessel_evaluate.airy_ai, "The Airy function Ai."
+)
 bessel_j0: TensorFunction = _function(
     "bessel_j0", bessel_evaluate.bessel_j0, "The Bessel function J0."
 )
@@ -91,10 +94,12 @@ spherical_bessel_j0: TensorFunction = _function(
 Step = Callable[[int, Any, Any, Any], Any]  # degree k, x, the polynomials of degree k and k - 1
 
 
-def _by_recurrence(first: Callable[[Any], Any], step: Step) -> Callable[..., Any]:
+def _by_recurrence(
+    first: Callable[[Any], Any], step: Step
+) -> Callable[[float | Array, int | Array], Array]:
     """The polynomial of degree ``n`` at ``x``, from those of degree 0 and 1; 0 for n < 0."""
 
-    def evaluate(x: Any, n: Any) -> Any:
+    def evaluate(x: float | Array, n: int | Array) -> Array:
         x, n = np.broadcast_arrays(x, n)
         degree = np.trunc(n)
         largest = int(np.max(degree, initial=0, where=np.isfinite(degree)))
@@ -108,21 +113,21 @@ def _by_recurrence(first: Callable[[Any], Any], step: Step) -> Callable[..., Any
     return evaluate
 
 
-def _polynomial(name: str, first: Callable[[Any], Any], step: Step, doc: str) -> TensorFunction:
+def _polynomial(name: str, first: Callable[[Any], object], step: Step, doc: str) -> TensorFunction:
     op = _row(name, _by_recurrence(first, step), doc)
 
-    def public(input: Any, n: Any) -> Tensor:
+    def public(input: object, n: object) -> Tensor:
         return bind(op, input, n)  # type: ignore[no-any-return]
 
     return _named(name, public, doc)
 
 
-def _shift(x: Any) -> Any:
+def _shift(x: Array) -> Array:
     return 2 * x - 1
 
 
 def _chebyshev(
-    letter: str, kind: str, first: Callable[[Any], Any]
+    letter: str, kind: str, first: Callable[[Any], object]
 ) -> tuple[TensorFunction, TensorFunction]:
     """The polynomials on [-1, 1], and those moved to [0, 1]."""
     doc = f"Chebyshev's polynomial of the {kind} kind, of degree ``n``"

@@ -26,19 +26,20 @@ _K_NEAR: tuple[Series, Series] = (tables.K0_NEAR, tables.K1_NEAR)
 _K_FAR: tuple[Series, Series] = (tables.K0_FAR, tables.K1_FAR)
 
 
-def _pieced(x: Array, edge: float, near: Function, far: Function) -> Any:
+def _pieced(x: Array, edge: float, near: Function, far: Function) -> Array:
     """One function up to an edge and at NaN, another beyond it."""
     beyond = x > edge
     out = near(np.where(beyond, edge, x))
     if beyond.any():
         out[beyond] = far(x[beyond])
-    return out
+    result: Array = out
+    return result
 
 
 # -- of the first and second kind ---------------------------------------------------------------
 
 
-def _wave(order: int, x: Array, second: bool) -> Any:
+def _wave(order: int, x: Array, second: bool) -> object:
     """For x > 8, with the angle ``x - (2 * order + 1) * pi / 4`` taken apart so that none of its
     digits are lost."""
     inverse = 8 / x
@@ -57,8 +58,9 @@ def _square_variable(x: Array, reach: float) -> Array:
     return 2 * (x / reach) ** 2 - 1
 
 
-def _j_near(order: int, x: Array) -> Any:
-    return chebyshev(_square_variable(x, 8), _J_NEAR[order]) * x**order
+def _j_near(order: int, x: Array) -> Array:
+    result: Array = chebyshev(_square_variable(x, 8), _J_NEAR[order]) * x**order
+    return result
 
 
 def _first_kind(order: int) -> Function:
@@ -71,10 +73,11 @@ def _first_kind(order: int) -> Function:
 
 
 def _second_kind(order: int) -> Function:
-    def near(x: Array) -> Any:
+    def near(x: Array) -> Array:
         rest = chebyshev(_square_variable(x, 8), _Y_NEAR[order]) * x**order
         pole = 2 / (math.pi * x) if order else 0
-        return (2 / math.pi) * np.log(x) * _j_near(order, x) + rest - pole
+        result: Array = (2 / math.pi) * np.log(x) * _j_near(order, x) + rest - pole
+        return result
 
     def function(x: Array) -> Array:
         found = _pieced(np.where(x > 0, x, 1), 8, near, lambda z: _wave(order, z, True))
@@ -95,11 +98,12 @@ bessel_y1: Any = blockwise(_second_kind(1))
 def _modified_second_kind(order: int, scaled: bool) -> Function:
     first_kind = (evaluate.i0, evaluate.i1)[order]
 
-    def near(x: Array) -> Any:
+    def near(x: Array) -> Array:
         logarithm = np.log(x / 2) * first_kind(x)
         rest = chebyshev(_square_variable(x, 2), _K_NEAR[order]) / x**order
         found = rest + logarithm if order else rest - logarithm
-        return found * np.exp(x) if scaled else found
+        result: Array = found * np.exp(x) if scaled else found
+        return result
 
     def far(x: Array) -> Array:
         found = chebyshev(4 / x - 1, _K_FAR[order]) / np.sqrt(x)
@@ -132,7 +136,7 @@ def _airy_right(x: Array) -> Array:
     return decay * np.exp(-z) / (2 * math.sqrt(math.pi) * np.sqrt(np.sqrt(x)))
 
 
-def _airy_left(x: Array) -> Any:
+def _airy_left(x: Array) -> Array:
     """For x > 6, at -x."""
     z = 2 / 3 * x * np.sqrt(x)
     inverse = (2 / 3 * 6**1.5) / z
@@ -143,7 +147,7 @@ def _airy_left(x: Array) -> Any:
 
 
 def _airy(x: Array) -> Array:
-    def not_far_left(x: Array) -> Any:
+    def not_far_left(x: Array) -> object:
         return _pieced(x, 2, lambda z: chebyshev((z + 2) / 4, tables.AIRY_MIDDLE), _airy_right)
 
     found = _pieced(-x, 6, lambda z: not_far_left(-z), _airy_left)

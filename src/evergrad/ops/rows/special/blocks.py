@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core.types import Array as Array
 from evergrad.memory import pool
-
-Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 13
 
 
-def blockwise(function: Callable[..., object], single: Callable[..., object] | None = None) -> Any:
+def blockwise(
+    function: Callable[..., object], single: Callable[..., object] | None = None
+) -> object:
     """Run a function of flat double-precision blocks on arrays of any shape that broadcast.
 
     ``single`` takes its place for float32, which is widened otherwise.

@@ -29,28 +29,30 @@ def _exp_of_square(factor: float, x: Array) -> Array:
     return np.exp(factor * high * high) * np.exp(factor * (x - high) * (x + high))
 
 
-def _erf_near(x: Array) -> Any:
+def _erf_near(x: Array) -> Array:
     """For -1 <= x <= 1."""
-    return x + x * polynomial(tables.ERF_NEAR, x * x)
+    result: Array = x + x * polynomial(tables.ERF_NEAR, x * x)
+    return result
 
 
-def _erfcx_positive(x: Array) -> Any:
-    return polynomial(tables.ERFCX, 1 - 7.5 / (x + 3.75)) / (1 + 2 * x)
+def _erfcx_positive(x: Array) -> Array:
+    result: Array = polynomial(tables.ERFCX, 1 - 7.5 / (x + 3.75)) / (1 + 2 * x)
+    return result
 
 
-def _erfc_positive(x: Array) -> Any:
+def _erfc_positive(x: Array) -> Array:
     x = np.minimum(x, 30)  # where it has long been 0
     return _exp_of_square(-1, x) * _erfcx_positive(x)
 
 
-def _erf(x: Array) -> Any:
+def _erf(x: Array) -> object:
     out = _erf_near(x)
     far = np.abs(x) > 1
     out[far] = np.copysign(1 - _erfc_positive(np.abs(x[far])), x[far])
     return out
 
 
-def _erfc(x: Array) -> Any:
+def _erfc(x: Array) -> Array:
     out = 1 - _erf_near(x)
     far = np.abs(x) > 0.5
     tail = _erfc_positive(np.abs(x[far]))
@@ -58,7 +60,7 @@ def _erfc(x: Array) -> Any:
     return out
 
 
-def _erfcx(x: Array) -> Any:
+def _erfcx(x: Array) -> object:
     tail = _erfcx_positive(np.abs(x))
     return np.where(x >= 0, tail, 2 * _exp_of_square(1, np.clip(x, -30, 0)) - tail)
 
@@ -86,13 +88,13 @@ def _erfinv(x: Array) -> Array:
     return np.copysign(y, x)
 
 
-def _ndtr(x: Array) -> Any:
+def _ndtr(x: Array) -> Array:
     low = np.clip(x, -40, 0)
     left = _exp_of_square(-0.5, low) * _erfcx_positive(low / -_SQRT2) / 2
     return np.where(x < -1, left, 1 - _erfc(x / _SQRT2) / 2)
 
 
-def _log_ndtr(x: Array) -> Any:
+def _log_ndtr(x: Array) -> object:
     low = np.minimum(x, 0)
     left = np.log(_erfcx_positive(low / -_SQRT2) / 2) - low * low / 2
     return np.where(x < -1, left, np.log1p(-_ndtr(-x)))
@@ -132,10 +134,11 @@ def _fraction(x: Array) -> Array:
     return x - np.rint(x)
 
 
-def _lgamma_far(x: Array) -> Any:
+def _lgamma_far(x: Array) -> Array:
     """Stirling's series, for x >= 8."""
     tail = polynomial(_STIRLING, 1 / (x * x)) / x
-    return (x - 0.5) * (np.log(x) - 1) + (0.5 * math.log(2 * math.pi) - 0.5 + tail)
+    result: Array = (x - 0.5) * (np.log(x) - 1) + (0.5 * math.log(2 * math.pi) - 0.5 + tail)
+    return result
 
 
 def _lgamma_near(x: Array) -> Array:
@@ -232,7 +235,7 @@ trigamma: Any = blockwise(_trigamma, single.trigamma)
 zeta: Any = blockwise(_zeta)
 
 
-def polygamma(x: Array, *, n: int) -> Any:
+def polygamma(x: Array, *, n: int) -> object:
     """The derivative number ``n`` >= 1 of digamma."""
     if n == 1:
         return trigamma(x)
@@ -243,11 +246,12 @@ def polygamma(x: Array, *, n: int) -> Any:
 _LARGEST_SERIES = 4000
 
 
-def _gamma_prefix(a: Array, x: Array) -> Any:
-    return np.exp(a * np.log(x) - x - _lgamma(a))
+def _gamma_prefix(a: Array, x: Array) -> Array:
+    result: Array = np.exp(a * np.log(x) - x - _lgamma(a))
+    return result
 
 
-def _lower_series(a: Array, x: Array) -> Any:
+def _lower_series(a: Array, x: Array) -> Array:
     """The regularised lower incomplete gamma function, for x not much larger than a."""
     term = 1 / a
     total = term.copy()
@@ -259,7 +263,7 @@ def _lower_series(a: Array, x: Array) -> Any:
     return total * _gamma_prefix(a, x)
 
 
-def _upper_fraction(a: Array, x: Array) -> Any:
+def _upper_fraction(a: Array, x: Array) -> Array:
     """The regularised upper incomplete gamma function by its continued fraction, for x > a."""
     b = x + 1 - a
     c = np.full_like(x, 1e300)
@@ -299,7 +303,7 @@ gammaincc: Any = blockwise(lambda a, x: _incomplete_gamma(a, x, upper=True))
 # -- modified Bessel functions of the first kind ------------------------------------------------
 
 
-def _bessel(order: int, scaled: bool) -> Callable[[Array], Any]:
+def _bessel(order: int, scaled: bool) -> Callable[[Array], Array]:
     near, far = (
         (tables.I0_NEAR, tables.I0_FAR), (tables.I1_NEAR, tables.I1_FAR),
     )[order]  # fmt: skip

@@ -73,7 +73,7 @@ def erfinv(x: Array) -> Array:
     return ratio
 
 
-def ndtr(x: Array) -> Any:
+def ndtr(x: Array) -> Array:
     """1 minus the tail to the right of 0, the tail to the left of it."""
     size = np.abs(x)
     tail = polynomial(tables.NORMAL_TAIL_SINGLE, np.reciprocal(size + 4))
@@ -84,7 +84,8 @@ def ndtr(x: Array) -> Any:
     out = (sign == 0).astype(np.float32)
     sign ^= tail.view(np.int32)
     out -= sign.view(np.float32)
-    return out
+    result: Array = out
+    return result
 
 
 # -- gamma functions ----------------------------------------------------------------------------
@@ -92,8 +93,9 @@ def ndtr(x: Array) -> Any:
 # with equal sums, whose products are ``q``, ``q + 4`` and ``q + 6``.
 
 
-def _pairs(x: Array) -> Any:
-    return x * (x + 5)
+def _pairs(x: Array) -> Array:
+    result: Array = x * (x + 5)
+    return result
 
 
 def lgamma(x: Array) -> Any:
@@ -156,7 +158,7 @@ def trigamma(x: Array) -> Array:
 # -- modified Bessel functions of the first kind ------------------------------------------------
 
 
-def bessel(order: int, scaled: bool) -> Callable[[Array], Any]:
+def bessel(order: int, scaled: bool) -> Callable[[Array], Array]:
     near: Sequence[float] = (tables.I0_NEAR_SINGLE, tables.I1_NEAR_SINGLE)[order]
     far: Sequence[float] = (tables.I0_FAR_SINGLE, tables.I1_FAR_SINGLE)[order]
 

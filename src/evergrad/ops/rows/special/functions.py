@@ -31,12 +31,14 @@ from evergrad.ops.rows.movement.views import unsqueeze
 from evergrad.ops.rows.special import evaluate
 from evergrad.ops.surface.public import TensorFunction, expose, expose_op
 
-SPECIAL: dict[str, Callable[..., Any]] = {}
+SPECIAL: dict[str, Callable[..., object]] = {}
 
 _TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
 
 
-def _row(name: str, function: Callable[..., Any], d: Any, doc: str, emit: Emit = UNWRITTEN) -> Op:
+def _row(
+    name: str, function: Callable[..., object], d: Any, doc: str, emit: Emit = UNWRITTEN
+) -> Op:
     return elementwise(
         name, function, d, promote=meet_as_float, accepts=not_complex, takes_out=False, emit=emit,
         doc=doc,
@@ -45,14 +47,14 @@ def _row(name: str, function: Callable[..., Any], d: Any, doc: str, emit: Emit =
 
 def _common(
     name: str, function: Callable[..., object], d: object, doc: str, emit: Emit = UNWRITTEN
-) -> Any:
+) -> Callable[..., Tensor]:
     """A row of one argument, public as function, method and in-place method."""
     return unary(name, function, d, accepts=not_complex, takes_out=False, emit=emit, doc=doc)
 
 
 def _special(
     name: str, function: Callable[..., object], d: object, doc: str, emit: Emit = UNWRITTEN
-) -> Any:
+) -> Callable[[Tensor], Tensor]:
     """A row of one argument that only ``evergrad.special`` offers."""
     op = _row(name, function, d, doc, emit)
 
@@ -69,7 +71,7 @@ def _special(
 erf: Any = _common(
     "erf", evaluate.erf, lambda t, y, x: t * (exp(-x * x) * _TWO_OVER_SQRT_PI),
     "The integral of 2 / sqrt(pi) * exp(-x * x) from 0.",
-    elementary("erf", lanes=True),
+    elementary("erf"),
 )  # fmt: skip
 erfc: Any = _common(
     "erfc", evaluate.erfc, lambda t, y, x: t * (exp(-x * x) * -_TWO_OVER_SQRT_PI),
@@ -86,7 +88,7 @@ erfcx: Any = _special(
 ndtr: Any = _special(
     "ndtr", evaluate.ndtr, lambda t, y, x: t * (exp(x * x * -0.5) * (0.5 / math.pi) ** 0.5),
     "The distribution function of the standard normal distribution.",
-    elementary("ndtr", lanes=True),
+    elementary("ndtr"),
 )  # fmt: skip
 log_ndtr: Any = _special(
     "log_ndtr", evaluate.log_ndtr,
@@ -151,7 +153,7 @@ ZETA = _row("zeta", evaluate.zeta, (None, _zeta_slope), "The sum of (q + k) ** -
 
 
 @expose(method=False, into=SPECIAL)
-def zeta(input: object, other: Any) -> Tensor:
+def zeta(input: object, other: object) -> Tensor:
     """The Hurwitz zeta function: the sum of ``(other + k) ** -input`` over k >= 0."""
     return bind(ZETA, input, other)  # type: ignore[no-any-return]
 
@@ -182,12 +184,13 @@ igammac: TensorFunction = expose_op(IGAMMAC, ("igammac",), inplace=True, params=
 # -- modified Bessel functions of the first kind ------------------------------------------------
 
 
-def _i0_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
+def _i0_slope(t: Tensor, y: Tensor, x: Tensor) -> object:
     return t * i1(x)
 
 
-def _i0e_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
-    return t * (i1e(x) - sign(x) * y)
+def _i0e_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    result: Tensor = t * (i1e(x) - sign(x) * y)
+    return result
 
 
 def _i1_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
@@ -220,8 +223,8 @@ def _emit_sinc(b: Builder, x: Value) -> Value:
     return b.choose(b.eq(x, b.number(0)), b.number(1), b.div(b.math("sin", angle), angle))
 
 
-sinc: Any = _common("sinc", lambda x: np.sinc(x), _sinc_slope, "sin(pi x) / (pi x), and 1 at 0.",
-               expensive(_emit_sinc))  # fmt: skip
+sinc: object = unary("sinc", lambda x: np.sinc(x), _sinc_slope, takes_out=False,
+             emit=expensive(_emit_sinc), doc="sin(pi x) / (pi x), and 1 at 0.")  # fmt: skip
 
 
 def _logit_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
@@ -254,7 +257,7 @@ def _emit_entr(b: Builder, x: Value) -> Value:
     return b.choose(b.eq(x, zero), zero, value)
 
 
-entr: Any = _special("entr", _entr_eval, lambda t, y, x: t * (-log(x) - 1),
+entr: object = _special("entr", _entr_eval, lambda t, y, x: t * (-log(x) - 1),
                 "-x * log(x): 0 at 0, -inf below.", expensive(_emit_entr))  # fmt: skip
 
 
@@ -278,6 +281,6 @@ XLOG1PY = _row("xlog1py", _xlog1py_eval,
 
 
 @expose(method=False, into=SPECIAL)
-def xlog1py(input: Any, other: Any) -> Tensor:
+def xlog1py(input: object, other: object) -> Tensor:
     """``input * log1p(other)``, and 0 where ``input`` is 0."""
     return bind(XLOG1PY, input, other)  # type: ignore[no-any-return]

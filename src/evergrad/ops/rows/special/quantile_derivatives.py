@@ -10,13 +10,11 @@ shape from 0.001 up. Knows nothing of tensors.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from evergrad.core.types import Array
 from evergrad.ops.rows.special.evaluate import digamma
-
-Array = np.ndarray[Any, Any]
 
 _BLOCK = 64  # elements integrated at once, so that their nodes stay in cache
 
@@ -32,7 +30,10 @@ def _nodes() -> tuple[Array, Array]:
 _POINTS, _WEIGHTS = _nodes()
 
 
-def _in_blocks(function: Callable[..., Any], arrays: tuple[Any, ...]) -> Array:
+def _in_blocks(
+    function: Callable[[Array, Array], Array] | Callable[[Array, Array, Array], Array],
+    arrays: tuple[Array, Array] | tuple[Array, Array, Array],
+) -> Array:
     """Evaluate a function of columns of doubles on arrays that broadcast, in their own type."""
     wide = np.broadcast_arrays(*arrays)
     columns = [np.asarray(a, np.float64).reshape(-1, 1) for a in wide]

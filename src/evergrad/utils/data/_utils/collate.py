@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import evergrad
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.trace import Var
+from evergrad.errors import ShapeError
 from evergrad.memory import pool
+
+if TYPE_CHECKING:
+    pass
+
 
 CollateFunction = Callable[..., Any]
 CollateMap = dict[type | tuple[type, ...], CollateFunction]
@@ -92,7 +97,7 @@ def _not_collatable(what: object) -> TypeError:
     )
 
 
-def _like_mapping(model: Mapping[object, object], values: dict[object, object]) -> Any:
+def _like_mapping(model: Mapping[object, object], values: dict[object, object]) -> object:
     """A mapping of the model's type where one can be made, else a dict."""
     try:
         if isinstance(model, MutableMapping):
@@ -105,7 +110,7 @@ def _like_mapping(model: Mapping[object, object], values: dict[object, object]) 
         return values
 
 
-def _like_sequence(model: Sequence[object], values: list[object]) -> Any:
+def _like_sequence(model: Sequence[object], values: list[object]) -> object:
     """A sequence of the model's type where one can be made, else a list."""
     try:
         if isinstance(model, MutableSequence):
@@ -121,11 +126,19 @@ def _like_sequence(model: Sequence[object], values: list[object]) -> Any:
 # -- by type ------------------------------------------------------------------------------------
 
 
-def collate_tensor_fn(batch: Sequence[Tensor], *, collate_fn_map: CollateMap | None = None) -> Any:
-    """Stack tensors; those no gradient is asked of without recording anything."""
+def collate_tensor_fn(
+    batch: Sequence[Tensor], *, collate_fn_map: CollateMap | None = None
+) -> Tensor:
+    """Stack tensors; those that require no gradient without recording anything."""
     first = batch[0]
     if not all(_is_plain(tensor) and tensor._type is first._type for tensor in batch):
-        return evergrad.stack(list(batch))
+        try:
+            return evergrad.stack(list(batch))
+        except ShapeError as error:
+            raise ShapeError(
+                f"{error}. The examples of a batch have one shape; pad them in a collate_fn "
+                "(nn.utils.rnn.pad_sequence), or pass batch_size=None."
+            ) from None
     arrays = [tensor.array() for tensor in batch]
     out = pool.empty((len(arrays), *arrays[0].shape), arrays[0].dtype)
     return from_array(np.stack(arrays, out=out))
@@ -143,20 +156,23 @@ def collate_numpy_array_fn(
     """Stack arrays as tensors."""
     if batch[0].dtype.kind in _NOT_NUMERIC:
         raise _not_collatable(batch[0].dtype)
-    return collate([evergrad.as_tensor(array) for array in batch], collate_fn_map=collate_fn_map)
+    result: Tensor | None = collate(
+        [evergrad.as_tensor(array) for array in batch], collate_fn_map=collate_fn_map
+    )
+    return result
 
 
 def collate_numpy_scalar_fn(
     batch: Sequence[object], *, collate_fn_map: CollateMap | None = None
-) -> Any:
+) -> Tensor:
     return evergrad.as_tensor(np.asarray(batch))
 
 
-def collate_float_fn(batch: Sequence[float], *, collate_fn_map: CollateMap | None = None) -> Any:
+def collate_float_fn(batch: Sequence[float], *, collate_fn_map: CollateMap | None = None) -> Tensor:
     return evergrad.tensor(batch, dtype=evergrad.float64)
 
 
-def collate_int_fn(batch: Sequence[int], *, collate_fn_map: CollateMap | None = None) -> Any:
+def collate_int_fn(batch: Sequence[int], *, collate_fn_map: CollateMap | None = None) -> Tensor:
     return evergrad.tensor(batch)
 
 

@@ -15,10 +15,10 @@ class Fetcher(Protocol):
 
     ended: bool
 
-    def fetch(self, index: Any) -> Any:
+    def fetch(self, index: object) -> Any:
         """The batch of an index, or of a list of them; ``StopIteration`` where there is no more."""
 
-    def skip(self, index: Any) -> None:
+    def skip(self, index: object) -> None:
         """Go past a batch without making it."""
 
 
@@ -45,11 +45,11 @@ class MapFetcher:
         examples = many(index) if many else [self.dataset[i] for i in index]
         return self.collate_fn(examples)
 
-    def skip(self, index: Any) -> None:
+    def skip(self, index: object) -> None:
         """Nothing: examples that are not asked for are not made."""
 
 
-def _rows(dataset: Any, index: Any) -> list[Any] | None:
+def _rows(dataset: Any, index: Any) -> list[object] | None:
     """A batch of a ``TensorDataset``, or a subset of one, by indexing each tensor once.
 
     What collating the single rows gives, several times as quickly; ``None`` if it does not apply.
@@ -64,10 +64,14 @@ def _rows(dataset: Any, index: Any) -> list[Any] | None:
 
 
 class IterableFetcher:
-    """Takes the examples that come next; an index only tells how many."""
+    """Takes the examples that come next; an index only says how many."""
 
     def __init__(
-        self, dataset: Any, auto_collation: bool, collate_fn: Callable[[Any], Any], drop_last: bool
+        self,
+        dataset: Any,
+        auto_collation: bool,
+        collate_fn: Callable[[Any], object],
+        drop_last: bool,
     ) -> None:
         self.auto_collation = auto_collation
         self.collate_fn = collate_fn
@@ -75,13 +79,13 @@ class IterableFetcher:
         self.examples = iter(dataset)
         self.ended = False
 
-    def fetch(self, index: Any) -> Any:
+    def fetch(self, index: object) -> Any:
         return self.collate_fn(self._next(index))
 
-    def skip(self, index: Any) -> None:
+    def skip(self, index: object) -> None:
         self._next(index)
 
-    def _next(self, index: Any) -> Any:
+    def _next(self, index: Any) -> object:
         if self.ended:
             raise StopIteration
         if not self.auto_collation:
@@ -95,10 +99,10 @@ class IterableFetcher:
 
 
 def make_fetcher(
-    dataset: Any,
+    dataset: object,
     iterable: bool,
     auto_collation: bool,
-    collate_fn: Callable[[Any], Any],
+    collate_fn: Callable[[Any], object],
     drop_last: bool,
 ) -> Fetcher:
     """The fetcher for a kind of data set; starts the iteration of an iterable one."""
@@ -107,7 +111,7 @@ def make_fetcher(
     return MapFetcher(dataset, auto_collation, collate_fn)
 
 
-def skip_batches(fetcher: Fetcher, index: Any, count: int) -> None:
+def skip_batches(fetcher: Fetcher, index: object, count: int) -> None:
     """Go past some batches, or to the end, which the next ``fetch`` will then tell."""
     for _ in range(count):
         try:

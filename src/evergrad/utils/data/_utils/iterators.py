@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from evergrad.utils.data._utils.collate import default_collate
 from evergrad.utils.data._utils.fetch import make_fetcher, skip_batches
 from evergrad.utils.data._utils.pool import WorkerPool
 from evergrad.utils.data._utils.snapshot import Progress, State, new_worker, stateful_sampler
@@ -29,6 +30,8 @@ class BaseIterator:
         self._iterable = loader._is_iterable
         self._dataset = loader.dataset
         self._num_workers = loader.num_workers
+        # Whether nothing else references a batch that is given out.
+        self.makes_batches = loader.num_workers > 0 or loader.collate_fn is default_collate
         self._index_sampler = loader._index_sampler
         _warn_of_pinning(loader)
         base_seed = None if resume is None else resume["base_seed"]
@@ -67,10 +70,10 @@ class BaseIterator:
             self._warn_of_length(told)
         return batch
 
-    def _next_batch(self) -> Any:
+    def _next_batch(self) -> object:
         raise NotImplementedError
 
-    def _next_index(self) -> tuple[Any, Any]:
+    def _next_index(self) -> tuple[object, object]:
         """An index, and where a sampler that can tell stands behind it."""
         index = next(self._indices)
         return index, None if self._sampler is None else self._sampler.state_dict()
@@ -111,7 +114,7 @@ def _warn_of_pinning(loader: DataLoader[object]) -> None:
 
 
 class SingleProcessIterator(BaseIterator):
-    """Makes each batch when it is asked for."""
+    """Makes each batch on demand."""
 
     def __init__(self, loader: DataLoader[object], resume: State | None) -> None:
         if loader.timeout != 0:
@@ -134,14 +137,14 @@ class SingleProcessIterator(BaseIterator):
         if self._iterable and record["dataset"] is None and self.progress.batches:
             skip_batches(self._fetcher, next(self._indices), self.progress.batches)
 
-    def _next_batch(self) -> Any:
+    def _next_batch(self) -> object:
         index, sampler_state = self._next_index()
         try:
             batch = self._fetcher.fetch(index)
         except StopIteration:
             raise
         except Exception:
-            self.progress.advance(0, sampler_state, False)  # the next call goes on behind it
+            self.progress.advance(0, sampler_state, False)  # the next call continues after it
             raise
         self.progress.advance(0, sampler_state, self._fetcher.ended)
         return batch
@@ -173,7 +176,7 @@ class MultiProcessIterator(BaseIterator):
         if self._pool is None:
             self._pool = self._start_workers(loader, resume)
         self._epoch += 1
-        self._tasks: deque[tuple[int, Any]] = deque()
+        self._tasks: deque[tuple[int, object]] = deque()
         self._live = [not record["ended"] for record in self.progress.workers]
         self._turn = self.progress.last_worker
         with self._closing_on_error():
@@ -237,7 +240,7 @@ class MultiProcessIterator(BaseIterator):
         waiting = sum(1 for number, _ in self._tasks if number == worker)
         return waiting < self._capacity // sum(self._live)
 
-    def _next_batch(self) -> Any:
+    def _next_batch(self) -> object:
         while self._tasks:
             place = self._place_of_next()
             worker, sampler_state = self._tasks[place]
@@ -292,7 +295,7 @@ class MultiProcessIterator(BaseIterator):
         if not self._persistent:
             self._pool.retire(worker)
 
-    def _deliver(self, worker: int, reply: Reply, sampler_state: object) -> Any:
+    def _deliver(self, worker: int, reply: Reply, sampler_state: object) -> object:
         assert self._pool is not None
         self.progress.advance(worker, sampler_state, reply.is_last, reply.dataset_state)
         if reply.failure is not None:

@@ -22,7 +22,7 @@ from typing import Any
 from evergrad.utils.data._utils.shared import Unpacker
 from evergrad.utils.data._utils.worker import Job, Reply, Task, quiet_blas, run_worker
 
-# How long a worker may take to finish what it is doing when it is told to stop, in seconds.
+# How long a worker may take to finish what it is doing when it is asked to stop, in seconds.
 _GRACE = 5.0
 _SHORT_GRACE = 0.5
 _A_MOMENT = 0.01

@@ -46,7 +46,7 @@ def _numpy_state() -> tuple[Any, ...]:
 
 
 class RandomWatch:
-    """Tells where the generators stand, if they have moved since it was last asked."""
+    """The states of the generators, if they have changed since the last call."""
 
     def __init__(self) -> None:
         self._seen = _fingerprint()
@@ -59,6 +59,6 @@ class RandomWatch:
         return random_states()
 
 
-def _fingerprint() -> tuple[bytes, Any, bytes, Any]:
+def _fingerprint() -> tuple[bytes, object, bytes, object]:
     _, key, *rest = _numpy_state()
     return get_rng_state().array().tobytes(), random.getstate(), key.tobytes(), rest

@@ -17,15 +17,20 @@ import mmap
 import os
 import pickle
 import socket
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from evergrad.core.types import Array
+from evergrad.memory.shared import nameless_file
+
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Tensor
+
+
 Place = tuple[int, int]
 """The number of an arena and of a slot in it."""
 
@@ -63,7 +68,7 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-def _as_type(bits: Array, dtype: np.dtype[Any]) -> Array:
+def _as_type(bits: Array, dtype: np.dtype[np.generic]) -> Array:
     return bits.view(dtype)
 
 
@@ -75,18 +80,8 @@ class _Arena:
         self.slot_bytes = slot_bytes
         self.nbytes = count * slot_bytes
         self.free = list(range(count))
-        self.descriptor = _nameless_file(self.nbytes)
+        self.descriptor = nameless_file("evergrad-batches", self.nbytes)
         self.memory = np.frombuffer(mmap.mmap(self.descriptor, self.nbytes), np.uint8)
-
-
-def _nameless_file(nbytes: int) -> int:
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("evergrad-batches")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, nbytes)
-    return descriptor
 
 
 class Packer:
@@ -155,7 +150,7 @@ def _copy_into(memory: Array, pieces: list[Array]) -> None:
 # -- unpacking, in the process that asked -------------------------------------------------------
 
 
-class _Lease(np.ndarray[Any, Any]):
+class _Lease(Array):
     """One slot, for as long as an array stands in it."""
 
     give_back: Callable[[], None] | None = None
@@ -187,10 +182,13 @@ class Unpacker:
             memory = self._lease(parcel.place).data
         starts = _starts(parcel.lengths)
         pieces = [memory[a : a + n] for a, n in zip(starts, parcel.lengths, strict=False)]
-        return pickle.loads(parcel.body, buffers=pieces)
+        result: Tensor | list[Tensor | tuple[float, ...]] | int = pickle.loads(
+            parcel.body, buffers=pieces
+        )
+        return result
 
     def discard(self, parcel: Parcel | None) -> None:
-        """Give back the slot of a value that nobody wants."""
+        """Give back the slot of a value that is not wanted."""
         if parcel is not None and parcel.place is not None:
             self._freed.append(parcel.place)
 

@@ -1,7 +1,7 @@
-"""Where a loader stands, in plain values that can be saved, and how to get there again.
+"""The position of a loader, in plain values that can be saved, and how to get there again.
 
-An epoch is told by where its random generators stood when it began and by how many batches have
-been given out since. Batches that workers have made ahead do not count: they are made again.
+An epoch is described by the states of its random generators when it began and by how many batches
+have been given out since. Batches that workers have made ahead do not count: they are made again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Progress:
 
     base_seed: int
     generators: list[Any]
-    default_generator: Any
+    default_generator: object
     sampler_epoch: int | None
     workers: list[State]
     batches: int = 0
@@ -92,7 +92,7 @@ class Progress:
 def take(loader: DataLoader[object], progress: Progress | None, keeps_workers: bool) -> State:
     """The state of a loader: in the middle of an epoch, or between two of them.
 
-    ``keeps_workers`` tells that the workers of the last epoch are those of the next.
+    ``keeps_workers`` says that the workers of the last epoch are those of the next.
     """
     if progress is None or progress.finished:
         state = _between_epochs(loader, progress if keeps_workers else None)
@@ -122,7 +122,7 @@ def _between_epochs(loader: DataLoader[object], kept: Progress | None) -> State:
 
 
 def dataset_state(loader: DataLoader[object]) -> Any:
-    """What an iterable data set tells of itself, if it does."""
+    """The state of an iterable data set, if it has one."""
     tell = getattr(loader.dataset, "state_dict", None)
     return tell() if loader._is_iterable and callable(tell) else None
 
@@ -170,7 +170,7 @@ def restore(state: State, loader: DataLoader[object]) -> None:
 # -- the parts of a loader that have a state ----------------------------------------------------
 
 
-def _samplers(loader: DataLoader[object]) -> Iterator[Any]:
+def _samplers(loader: DataLoader[object]) -> Iterator[object]:
     """The sampler the loader asks, the one that asks in turn, and so on."""
     sampler = loader._index_sampler
     while sampler is not None:

@@ -49,7 +49,7 @@ class WorkerInfo:
     num_workers: int
     seed: int
     dataset: Any
-    rng: Any = None
+    rng: object = None
     worker_method: str = "multiprocessing"
 
 
@@ -69,7 +69,7 @@ def get_worker_info() -> WorkerInfo | None:
 
 @dataclass(frozen=True)
 class Job:
-    """What all workers of a loader are told."""
+    """The settings of all workers of a loader."""
 
     dataset: Any
     iterable: bool
@@ -78,7 +78,7 @@ class Job:
     drop_last: bool
     num_workers: int
     base_seed: int
-    init_fn: Callable[[int], Any] | None
+    init_fn: Callable[[int], object] | None
 
 
 class Task(NamedTuple):
@@ -99,7 +99,7 @@ class Reply(NamedTuple):
     epoch: int
     parcel: Parcel | None = None
     failure: Failure | None = None
-    dataset_state: Any = None
+    dataset_state: object = None
     random_states: RandomStates | None = None
     is_last: bool = False
 
@@ -133,7 +133,7 @@ def run_worker(
         for task in inbox.tasks():
             worker.answer(task, connection)
     except (BrokenPipeError, ConnectionResetError):
-        pass  # nobody waits for the batch any more
+        pass  # the batch is not waited for any more
 
 
 def _leave_interrupts_to_parent() -> None:
@@ -195,7 +195,7 @@ class _Inbox:
 
 
 class _Worker:
-    """Makes batches, and tells where it stands after each."""
+    """Makes batches, and reports its position after each."""
 
     def __init__(self, job: Job, worker_id: int, resume: dict[str, object] | None) -> None:
         self.job = job
@@ -248,7 +248,7 @@ class _Worker:
             task.epoch, parcel, None, self._dataset_state(), self.watch.moved(), fetcher.ended
         )
 
-    def _dataset_state(self) -> Any:
+    def _dataset_state(self) -> object:
         tell = getattr(self.job.dataset, "state_dict", None)
         return tell() if self.job.iterable and callable(tell) else None
 
@@ -261,7 +261,7 @@ class _Worker:
             self.fetcher = self._start(task.index, resume)
         return self.fetcher
 
-    def _start(self, index: Any, resume: dict[str, Any] | None) -> Fetcher:
+    def _start(self, index: object, resume: dict[str, Any] | None) -> Fetcher:
         """Begin an epoch, or go on where another worker stood."""
         job = self.job
         own_state = None if resume is None else resume["dataset"]

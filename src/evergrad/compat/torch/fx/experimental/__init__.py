@@ -1,0 +1,1 @@
+"""Optimizations of graphs."""

@@ -1,0 +1,1 @@
+"""Calls of compiled functions that take the native path, from arguments to results."""

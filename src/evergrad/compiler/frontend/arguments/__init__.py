@@ -1,0 +1,1 @@
+"""The arguments of a call: their leaves, signature, matching and slots."""

@@ -1,0 +1,1 @@
+"""What a call writes and returns: places, outputs and objects."""

@@ -1,0 +1,1 @@
+"""Guards: the state outside of a graph on which its program depends."""

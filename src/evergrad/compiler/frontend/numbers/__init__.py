@@ -1,0 +1,1 @@
+"""Python numbers that vary between calls, as inputs of one program."""

@@ -1,0 +1,50 @@
+"""Lists of arrays of different shapes that are combined by one native loop over their runs.
+
+Graphs, traces and derivatives of a row are unchanged; only its evaluation is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from evergrad import config
+from evergrad.core.eager.lanes import address_of
+from evergrad.core.types import Array
+from evergrad.extension import ExtensionPoint
+from evergrad.memory import pool
+
+_item_kernel: ExtensionPoint[..., object] = ExtensionPoint("item_kernel")
+
+# Loops over fewer elements keep the GIL: releasing it would take as long.
+_BRIEF = 1 << 14
+
+
+def pair_evaluator(
+    name: str, element: np.dtype[np.generic], size: int, runs: Array, plain: Callable[..., Any]
+) -> Callable[..., object]:
+    """An evaluator by the runs of :func:`~evergrad.ops.rows.movement.item_layouts.pair_runs`;
+    ``plain`` for other element types than float32 and float64, and where arrays are not
+    contiguous."""
+    if element.char not in "fd":
+        return plain
+    allocate = pool.allocator((size,), element)
+    table_address, count = runs.ctypes.data, len(runs)
+    functions: Any = None
+
+    def run(a: Any, b: Any, held: Array = runs) -> Any:  # held, so that its address stays valid
+        nonlocal functions
+        if functions is None:
+            functions = _item_kernel(name, element.itemsize) or False
+        if not functions or not config.EAGER_KERNELS:
+            return plain(a, b)
+        if not (a.flags.carray and b.flags.carray and a.size and b.size):
+            return plain(a, b)
+        out = allocate()
+        function = functions[size >= _BRIEF]
+        function(address_of(out), address_of(a), address_of(b), table_address, count)
+        return out
+
+    return run
