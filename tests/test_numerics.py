@@ -76,6 +76,14 @@ KINKS: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
     "prod with two zeros": (lambda ns, x: x.prod(), [0.0, 2.0, 0.0]),
     "cumprod with a zero": (lambda ns, x: x.cumprod(0), [2.0, 0.0, 3.0]),
     "copysign": (lambda ns, x: ns.copysign(x, fixed(ns, [1.0, -1.0, 1.0])), [0.0, 1.0, -2.0]),
+    "multi_margin_loss": (
+        lambda ns, x: ns.nn.functional.multi_margin_loss(x, ns.tensor([0, 2])),
+        [[2.0, 1.0, 3.0], [0.0, -1.0, 0.0]],
+    ),
+    "multilabel_margin_loss": (
+        lambda ns, x: ns.nn.functional.multilabel_margin_loss(x, ns.tensor([[0, -1, 1]])),
+        [[2.0, 1.0, 3.0]],
+    ),
 }  # fmt: skip
 
 POLES: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {

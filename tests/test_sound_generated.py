@@ -94,6 +94,8 @@ OF_ONE: dict[str, Function] = {
     "log_softmax(-1)": lambda ns, x: ns.log_softmax(x, -1),
     "cumsum(0)": lambda ns, x: x.cumsum(0),
     "cumsum(-1)": lambda ns, x: x.cumsum(-1),
+    "logcumsumexp(-1)": lambda ns, x: ns.logcumsumexp(x, -1),
+    "renorm": lambda ns, x: ns.renorm(x, 2, 0, x.shape[1] ** 0.5),
     "normalize": lambda ns, x: ns.nn.functional.normalize(x, dim=-1),
     "mse_loss": lambda ns, x: ns.nn.functional.mse_loss(x, x.detach().flip(0)),
     "l1_loss": lambda ns, x: ns.nn.functional.l1_loss(x, x.detach().flip(0)),

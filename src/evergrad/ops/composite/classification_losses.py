@@ -22,11 +22,16 @@ from evergrad.core.tracing import is_known
 from evergrad.core.types import Array
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.extension import ExtensionPoint
-from evergrad.ops.composite.activations import below_largest, log_softmax, require_floating, widened
+from evergrad.ops.composite.activations import (
+    below_largest,
+    log_softmax,
+    relu,
+    require_floating,
+    widened,
+)
 from evergrad.ops.composite.losses import chosen_reduction, reduced
 from evergrad.ops.rows.check import require
 from evergrad.ops.rows.elementwise.basic import exp, log, where
-from evergrad.ops.rows.elementwise.clamp import clamp
 from evergrad.ops.rows.indexing.functions import first_where, index_select, one_hot
 from evergrad.ops.rows.indexing.scatter import gather
 from evergrad.ops.rows.movement.views import reshape, squeeze, unsqueeze
@@ -330,7 +335,7 @@ def multi_margin_loss(
         )
     places = reshape(target, (samples,))
     require((places >= 0) & (places < classes), RuntimeError, lambda: "target out of range")
-    lacking = clamp(scores - unsqueeze(_at(scores, places), 1) + margin, min=0)
+    lacking = relu(scores - unsqueeze(_at(scores, places), 1) + margin)  # slope 0 at 0
     loss = where(one_hot(places, classes) == 1, 0, lacking if p == 1 else lacking * lacking)
     if weight is not None:
         loss = loss * unsqueeze(index_select(weight, 0, places), 1)
@@ -369,5 +374,5 @@ def multilabel_margin_loss(
     others = total(among, 1) == 0  # [N, C]
     lacking = 1 - unsqueeze(gather(scores, 1, places), 2) + unsqueeze(scores, 1)  # [N, label, C]
     compared = unsqueeze(listed, 2) & unsqueeze(others, 1)
-    loss = total(where(compared, clamp(lacking, min=0), 0), (1, 2)) / classes
+    loss = total(where(compared, relu(lacking), 0), (1, 2)) / classes
     return reduced(loss if input.ndim == 2 else reshape(loss, ()), reduction)

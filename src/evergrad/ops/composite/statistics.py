@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 from evergrad.core import dtypes
+from evergrad.core.bind import cast
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.core.tracing import is_known
@@ -119,6 +120,9 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         )
     dim = normalize_dim(dim, input.ndim)
     others = tuple(d for d in range(input.ndim) if d != dim)
-    norms = vector_norm(input, math.inf if p == math.inf else p, others, True)
+    # A norm of 16 bits would move slices across the border, and be rounded before the result is.
+    wide = dtypes.float32 if input.dtype in (dtypes.float16, dtypes.bfloat16) else input.dtype
+    norms = vector_norm(input, math.inf if p == math.inf else p, others, True, dtype=wide)
     large = norms > maxnorm
-    return input * where(large, maxnorm / (where(large, norms, 1) + 1e-7), 1)
+    scale = where(large, maxnorm / (where(large, norms, 1) + 1e-7), 1)
+    return cast(cast(input, wide) * scale, input.dtype)

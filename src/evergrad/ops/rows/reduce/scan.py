@@ -15,7 +15,7 @@ import numpy as np
 
 from evergrad import return_types
 from evergrad.core import dtypes
-from evergrad.core.bind import bind
+from evergrad.core.bind import bind, cast
 from evergrad.core.families import linear, opaque
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
@@ -295,21 +295,28 @@ def _log_running_sum(z: Array, dim: int) -> Array:
 
 
 def _shares(y: Tensor, x: Tensor, dim: int, reverse: bool) -> tuple[Tensor, Tensor]:
-    """What of each running sum was there before, and what the element brought: at most 1 each."""
+    """What of each running sum was there before, and what the element brought: at most 1 each.
+
+    Of many elements the former is nearly 1, and a recurrence multiplies as many of them: in
+    float32 their roundings add up, so they are float64.
+    """
+    wide = dtypes.complex128 if x.dtype.is_complex else dtypes.float64
+    y, x = cast(y, wide), cast(x, wide)
     finite = where(real(y) == -math.inf, 0, y)
     return exp(before(y, dim, reverse, fill=-math.inf) - finite), exp(x - finite)
 
 
 def _logcumsumexp_vjp(g: Tensor, y: Tensor, x: Tensor, *, dim: int, reverse: bool) -> Tensor:
     old, new = (conj(share) for share in _shares(y, x, dim, reverse))
-    return new * recur(before(old, dim, not reverse), g, dim, not reverse)
+    drive = cast(g, old.dtype)
+    return cast(new * recur(before(old, dim, not reverse), drive, dim, not reverse), x.dtype)
 
 
 def _logcumsumexp_jvp(
     tangents: Sequence[Tensor], y: Tensor, x: Tensor, *, dim: int, reverse: bool
 ) -> Tensor:
     old, new = _shares(y, x, dim, reverse)
-    return recur(old, new * tangents[0], dim, reverse)
+    return cast(recur(old, new * cast(tangents[0], new.dtype), dim, reverse), y.dtype)
 
 
 LOGCUMSUMEXP = opaque(
