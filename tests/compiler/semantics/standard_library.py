@@ -56,6 +56,8 @@ def case_of(name: str, make: Callable[[], Any], read: Any, change: Any, writes: 
             if not writes and n in (2, 3, 5):
                 change(state, n)
             yield attempt(step, batch(lib, n), n), attempt(read, state)
+        if isinstance(state, sqlite3.Connection):
+            state.close()  # CPython 3.13 warns of one that ends open
 
     situation.__name__ = f"{name}_{'written' if writes else 'read'}"
     situation.__module__ = __name__
