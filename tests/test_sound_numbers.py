@@ -236,3 +236,28 @@ def test_slopes_at_nan_and_infinities(name: str, torch: ModuleType) -> None:
     expected = gradient(torch, torch.tensor(values).requires_grad_()).tolist()
     for run in ways(lambda x: gradient(eg, x)):
         np.testing.assert_equal(run(eg.tensor(values).requires_grad_()).tolist(), expected)
+
+
+@pytest.mark.parametrize("p", [2.0, 3.0, 0.5, -1.0])
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1)])
+def test_norms_of_one_element_are_its_magnitude(p: float, shape: tuple[int, ...]) -> None:
+    """A square of 1e-30 vanishes in float32, one of 1e30 overflows: 0 and inf."""
+    for value in (1e-30, -3e-25, 1e30, -2e37):
+
+        def step(x: Any) -> Any:
+            y = eg.linalg.vector_norm(x, p, dim=-1 if shape else None)
+            return y.detach(), eg.autograd.grad(y.sum(), x)[0]
+
+        for run in ways(step):
+            size, slope = run(eg.full(shape, value).requires_grad_())
+            np.testing.assert_allclose(size.numpy(), abs(np.float32(value)), rtol=1e-7)
+            np.testing.assert_array_equal(slope.numpy(), np.full(shape, np.sign(value)))
+    x = eg.full(shape, math.nan).requires_grad_()
+    assert np.isnan(eg.autograd.grad(eg.linalg.vector_norm(x, p).sum(), x)[0].numpy()).all()
+
+
+def test_slopes_of_running_log_sums_beyond_an_infinite_one() -> None:
+    x = eg.tensor([0.5, math.inf, 1.0, -2.0]).requires_grad_()
+    step = lambda x: eg.autograd.grad(eg.logcumsumexp(x, 0).sum(), x)[0]
+    for run in ways(step):
+        assert run(x).tolist()[2:] == [0.0, 0.0]

@@ -303,7 +303,9 @@ def _shares(y: Tensor, x: Tensor, dim: int, reverse: bool) -> tuple[Tensor, Tens
     wide = dtypes.complex128 if x.dtype.is_complex else dtypes.float64
     y, x = cast(y, wide), cast(x, wide)
     finite = where(real(y) == -math.inf, 0, y)
-    return exp(before(y, dim, reverse, fill=-math.inf) - finite), exp(x - finite)
+    previous = before(y, dim, reverse, fill=-math.inf)
+    old = where(real(previous) == math.inf, 1, exp(previous - finite))  # all of an infinite sum
+    return old, exp(x - finite)
 
 
 def _logcumsumexp_vjp(g: Tensor, y: Tensor, x: Tensor, *, dim: int, reverse: bool) -> Tensor:

@@ -27,7 +27,7 @@ from evergrad.core.types import DimsLike
 from evergrad.ops.rows.creation.constants import scalar_tensor
 from evergrad.ops.rows.elementwise.basic import pow as power
 from evergrad.ops.rows.elementwise.basic import sqrt, where
-from evergrad.ops.rows.elementwise.logic import isnan
+from evergrad.ops.rows.elementwise.logic import isfinite, isnan
 from evergrad.ops.rows.elementwise.magnitude import abs as absolute
 from evergrad.ops.rows.elementwise.magnitude import sign
 from evergrad.ops.rows.linalg.base import LINALG
@@ -269,14 +269,23 @@ def vector_norm(x: Tensor, p: float, dims: Shape, keepdim: bool) -> Tensor:
         x = absolute(x)
     at = {"dims": dims, "keepdim": keepdim}
     if p == 2:
-        return bind(NORM, x, **at)  # type: ignore[no-any-return]
+        return _without_powers(x, bind(NORM, x, **at), dims, keepdim)
     if p < 0 or p == math.inf:
         _check_identity(p, x._type.shape, dims)
     if math.isinf(p):
         return (amax if p > 0 else amin)(absolute(x), dims, keepdim)
     if p == 1:
         return total(absolute(x), dims, keepdim)
-    return bind(POWER_NORM, x, p, **at)  # type: ignore[no-any-return]
+    return _without_powers(x, bind(POWER_NORM, x, p, **at), dims, keepdim)
+
+
+def _without_powers(x: Tensor, length: Tensor, dims: Shape, keepdim: bool) -> Tensor:
+    """The absolute value where each norm is of one element, whose power may overflow or vanish;
+    what is not finite keeps the norm and its slope, which is no number."""
+    if any(x._type.shape[d] != 1 for d in dims):
+        return length
+    size = reshape(absolute(x), reduced_shape(x._type.shape, dims, keepdim))
+    return where(isfinite(size), size, length)
 
 
 def _check_identity(p: float, shape: Shape, dims: Shape) -> None:
