@@ -197,3 +197,37 @@ def test_a_compiled_step_that_leaves_its_gradient_follows_the_rows(optimizer: st
         tables.append(layer.weight.detach())
     assert losses[0] == losses[1]
     assert eg.equal(*tables)
+
+
+def steps_of_changing_lookups(ns: Any, optimizer: str, clip: str, form: str) -> Any:
+    """The table after steps that look up different counts of rows, none in one of them. Of the
+    steps all are compiled, none, or every second one."""
+    layer = ns.nn.Embedding(12, 4, sparse=True, dtype=ns.float64)
+    with ns.no_grad():
+        layer.weight.copy_(ns.tensor(np.random.default_rng(0).standard_normal((12, 4))))
+    made = OPTIMIZERS[optimizer](ns, list(layer.parameters()))
+
+    def step(numbers: Any) -> None:
+        (layer(numbers) ** 2).sum().backward()
+        CLIPS[clip](ns, list(layer.parameters()))
+        made.step()
+        made.zero_grad()
+
+    compiled = step if form == "eager" else eg.compile(step)
+    for number, rows in enumerate([[1, 3, 3], [], [[0, 1], [3, 7]], [1, 3, 3], [], [5]]):
+        run = step if form == "mixed" and number % 2 else compiled
+        run(ns.tensor(np.array(rows, np.int64)))
+    return layer.weight.detach().numpy()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("clip", ["largest", "none"])
+def test_steps_of_changing_lookups(optimizer: str, clip: str, torch: ModuleType) -> None:
+    """Compiled steps keep the momentum dense; eager ones go on with either, to the same end."""
+    expected = steps_of_changing_lookups(eg, optimizer, clip, "eager")
+    if clip == "none":
+        reference = steps_of_changing_lookups(torch, optimizer, clip, "eager")
+        np.testing.assert_allclose(expected, reference, atol=1e-9)
+    for form in ("compiled", "mixed"):
+        found = steps_of_changing_lookups(eg, optimizer, clip, form)
+        np.testing.assert_allclose(found, expected, atol=1e-9)

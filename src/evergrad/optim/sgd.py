@@ -10,6 +10,7 @@ from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
 from evergrad.core.types import ParamGroup
+from evergrad.memory.ledger import OPTIMIZER
 from evergrad.ops.composite.row_updates import rows_of, update_rows
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -71,9 +72,10 @@ class SGD(ParameterwiseOptimizer):
             return
         state = self.state[p]
         buffer = state.get("momentum_buffer")
-        if isinstance(buffer, Compound):
-            self._update_sparse(p, grad, group)
-            return
+        if isinstance(buffer, Compound):  # of earlier steps, whose gradients were sparse
+            with using(trace=None, grad=False):
+                buffer = state["momentum_buffer"] = buffer.to_dense()
+            buffer._storage.tag(OPTIMIZER)
         taken = 1 - group["dampening"]
         if buffer is None:
             buffer, taken = state_like(p), 1.0
@@ -104,5 +106,8 @@ class SGD(ParameterwiseOptimizer):
         else:
             buffer = buffer * momentum + grad * (1 - group["dampening"])
         state["momentum_buffer"] = buffer
-        direction: Tensor = grad + buffer * momentum if group["nesterov"] else buffer
-        return direction
+        if not group["nesterov"]:
+            return buffer  # type: ignore[no-any-return]
+        if not isinstance(buffer, Compound):  # of earlier steps, whose gradients were dense
+            return buffer * momentum + grad  # type: ignore[no-any-return]
+        return grad + buffer * momentum  # type: ignore[no-any-return]

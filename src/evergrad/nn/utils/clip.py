@@ -12,7 +12,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.linalg import vector_norm
 from evergrad.ops.composite.row_updates import rows_of
 from evergrad.ops.rows.check import require
-from evergrad.ops.rows.creation.constants import scalar_tensor
+from evergrad.ops.rows.creation.constants import scalar_tensor, zeros
 from evergrad.ops.rows.elementwise.logic import isfinite
 from evergrad.ops.rows.movement.joining import stack
 
@@ -24,13 +24,17 @@ def _gradients(parameters: Any) -> list[Tensor]:
 
 def _elements(tensor: Tensor, order: float) -> Tensor:
     """The elements that a norm is taken of; of a sparse tensor, each place once. Of a traced
-    gradient of a table, those of the rows that were looked up: the others are zero."""
+    gradient of a table, those of the rows that were looked up: the others are zero, as all are
+    where no row was."""
     detached: Tensor = tensor.detach()
     if isinstance(tensor, Compound):
         found: Tensor = detached.coalesce().values()
-        return found
-    rows = rows_of(tensor, tensor) if order >= 0 else None
-    return detached if rows is None else rows.sums()
+    else:
+        rows = rows_of(tensor, tensor) if order >= 0 else None
+        if rows is None:
+            return detached
+        found = rows.sums()
+    return found if found._type.numel else zeros((1,), dtype=found.dtype)
 
 
 def get_total_norm(

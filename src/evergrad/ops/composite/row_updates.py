@@ -50,14 +50,14 @@ class Rows(NamedTuple):
 
 
 def rows_of(p: Tensor, grad: Tensor, *, few: bool = True) -> Rows | None:
-    """The rows that a gradient of a trace consists of; ``None`` if it is not of this kind, or with
-    ``few`` if updating the whole table is as good."""
+    """The rows that a gradient of a trace consists of, perhaps none; ``None`` if it is not of this
+    kind, or with ``few`` if updating the whole table is as good."""
     trace = functionalizing_trace()
     if trace is None or STATE.get().trace is not trace or not p.ndim:
         return None
     with using(grad=False):
         found = _rows(trace, trace_value(trace, grad), p._type.shape)
-    if found is None or not found.numbers._type.numel:
+    if found is None:
         return None
     is_small = found.numbers._type.numel * _FEW > p._type.shape[0]
     return None if few and is_small else found
