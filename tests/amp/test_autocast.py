@@ -310,3 +310,69 @@ def custom(ns: Any, cast_inputs: bool) -> Any:
 @pytest.mark.parametrize("cast_inputs", [False, True])
 def test_custom_functions(cast_inputs: bool, torch: ModuleType) -> None:
     agree(lambda ns: custom(ns, cast_inputs), torch)
+
+
+SPARSE_PRODUCTS: dict[str, Any] = {
+    "@": lambda ns, s, d: s @ d,
+    "dense first": lambda ns, s, d: d.t() @ s.t(),
+    "vector": lambda ns, s, d: s @ d[:, 0],
+    "mm": lambda ns, s, d: ns.mm(s, d),
+    "addmm": lambda ns, s, d: ns.addmm(ns.ones(6, 4), s, d),
+    "sparse.mm": lambda ns, s, d: ns.sparse.mm(s, d),
+    "sparse.addmm": lambda ns, s, d: ns.sparse.addmm(ns.ones(6, 4), s, d),
+    "linear": lambda ns, s, d: ns.nn.functional.linear(d.t(), s),
+}
+
+
+@pytest.mark.parametrize("name", SPARSE_PRODUCTS)
+def test_sparse_products_are_lowered(name: str, torch: ModuleType) -> None:
+    """As PyTorch's; the gradients, which it does not have for all, are those of float32."""
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((6, 5)).astype(np.float32) * (rng.random((6, 5)) < 0.5)
+    factor = rng.standard_normal((5, 4)).astype(np.float32)
+
+    def product(ns: Any, enabled: bool) -> Any:
+        dense = ns.tensor(factor, requires_grad=True)
+        with ns.autocast("cpu", dtype=ns.bfloat16, enabled=enabled):
+            out = SPARSE_PRODUCTS[name](ns, ns.tensor(matrix).to_sparse(), dense)
+        return out, dense
+
+    found, dense = product(evergrad, enabled=True)
+    expected, _ = product(torch, enabled=True)
+    assert found.dtype is evergrad.bfloat16 and expected.dtype is torch.bfloat16
+    whole, other = product(evergrad, enabled=False)
+    for out in (found, whole):
+        out.float().sum().backward()
+    pairs = (found, expected), (found, whole), (dense.grad, other.grad)
+    for a, b in pairs:
+        np.testing.assert_allclose(
+            a.detach().float().numpy(), b.detach().float().numpy(), rtol=2**-5, atol=2**-5
+        )
+    assert dense.grad.dtype is evergrad.float32
+
+
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr", "to_sparse_csc"])
+def test_16_bit_sums_with_sparse_products(layout: str) -> None:
+    """Without the mode, too; PyTorch has them for coordinates alone."""
+    for kind in (evergrad.bfloat16, evergrad.float16):
+        weight = getattr(evergrad.ones(4, 3).to(kind), layout)()
+        x, bias = evergrad.ones(2, 3).to(kind), evergrad.ones(4).to(kind)
+        assert (evergrad.nn.functional.linear(x, weight, bias) == 4).all()
+        assert (evergrad.addmm(evergrad.ones(4, 2).to(kind), weight, x.t()) == 4).all()
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_nested_linear_layers_add_their_bias(kind: str) -> None:
+    """On the values, before they are rounded, as for a dense batch."""
+    evergrad.manual_seed(0)
+    layer = evergrad.nn.Linear(4, 3)
+    parts = [evergrad.randn(n, 4) for n in (2, 0, 3)]
+    x = evergrad.nested.nested_tensor(parts, layout=evergrad.jagged, requires_grad=True)
+    with evergrad.autocast("cpu", dtype=getattr(evergrad, kind)):
+        y, expected = layer(x), layer(evergrad.cat(parts))
+    assert y.dtype is expected.dtype is getattr(evergrad, kind)
+    assert evergrad.equal(y.values(), expected)
+    y.values().float().sum().backward()
+    assert x.grad is not None and layer.bias.grad.tolist() == [5.0] * 3
+    narrow = layer.to(getattr(evergrad, kind))
+    assert evergrad.equal(narrow(x.to(y.dtype)).values(), narrow(evergrad.cat(parts).to(y.dtype)))

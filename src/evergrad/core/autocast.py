@@ -147,6 +147,18 @@ def under_autocast(function: F) -> F:
     return guarded  # type: ignore[return-value]
 
 
+def without_autocast(function: F) -> F:
+    """The function for a result that is written to memory there is: that says the precision."""
+    if STATE.get().autocast is None:
+        return function
+
+    def unaffected(*args: object, **kwargs: object) -> object:
+        with using(autocast=None):
+            return function(*args, **kwargs)
+
+    return unaffected  # type: ignore[return-value]
+
+
 def _converted(convert: Convert, value: Any) -> object:
     if isinstance(value, Tensor):
         return convert(value)

@@ -269,7 +269,7 @@ def _bind_unresolved(
         else:  # nothing is to be converted: numbers of a trace occur in traces alone
             return apply(state, op.resolve(key, types, attrs), args)
     if any(type.__class__ is CompoundType for type in types):
-        return bind_compound(op, args, attrs)
+        return bind_compound(op, _under_autocast(op, args), attrs)
     if DeferredNumber in types:
         return bind(op, *deferred_operands(args), **attrs)
     if PythonNumber in types or any(plain_attributes(v) is not v for v in attrs.values()):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from evergrad.core.bind import bind
-from evergrad.core.compound import no_form
 from evergrad.core.memory_format import sparse_csr
 from evergrad.core.op import TABLE, Op
 from evergrad.core.shapes import Shape
@@ -26,7 +25,7 @@ from evergrad.sparse.convert import to_compressed
 from evergrad.sparse.coo import SparseTensor
 from evergrad.sparse.gradients import summed_whole
 from evergrad.sparse.pattern import Patterned
-from evergrad.sparse.products import product
+from evergrad.sparse.products import linear, product
 from evergrad.sparse.rows import COO_ROWS, KEEPS_LINEAR, KEEPS_ZERO, Row, is_number
 
 _THROUGH_COORDINATES = ("pow", "cat")
@@ -103,16 +102,6 @@ def _product(
     return to_compressed(found, sparse_csr if len(compressed) == 2 else layout)
 
 
-def _linear(op: Op, args: Args, attrs: Attrs) -> object:
-    """``x @ weight^T`` with a sparse weight."""
-    x, weight = args
-    if isinstance(x, Patterned) or weight.ndim != 2:
-        raise no_form(op.name, next(a for a in args if isinstance(a, CompressedTensor)))
-    rows = x.reshape(-1, x.shape[-1]) if x.ndim != 2 else x
-    found = (weight @ rows.transpose(-2, -1)).transpose(-2, -1)
-    return found.reshape(*x.shape[:-1], weight.shape[0])
-
-
 def _transposed(op: Op, args: Args, attrs: Attrs) -> object:
     """Compressed rows are the transpose's compressed columns."""
     matrix: CompressedTensor = args[0]
@@ -176,7 +165,7 @@ COMPRESSED_ROWS: dict[Op, Row] = {
     SUB: _added,
     MUL: _scaled,
     DIV: _scaled,
-    LINEAR: _linear,
+    LINEAR: linear,
     MATMUL: _product,
     PERMUTE: _transposed,
     SLICE: _selected,

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy, under_autocast
 from evergrad.core.bind import cast
 from evergrad.core.dtypes import as_dtype
 from evergrad.core.memory_format import layout as Layout
 from evergrad.core.memory_format import sparse_csr
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import normalize_dim, normalize_dims
 from evergrad.core.tensor import Tensor
 from evergrad.core.types import Array
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from evergrad.core.types import DimsLike, DtypeLike
 
 
+@under_autocast
+@autocast_policy(AutocastPolicy.LOWER)
 def mm(mat1: Tensor, mat2: Tensor) -> Tensor:
     """The product of two matrices, of which any may be sparse.
 
@@ -54,6 +58,8 @@ def mm(mat1: Tensor, mat2: Tensor) -> Tensor:
     return found
 
 
+@under_autocast
+@autocast_policy(AutocastPolicy.LOWER)
 def addmm(
     mat: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0
 ) -> Tensor:

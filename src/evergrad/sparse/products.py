@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evergrad.core.compound import no_form
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, broadcast_shapes
 from evergrad.core.tensor import Array, Tensor
@@ -49,6 +50,16 @@ def masked_product(a: Tensor, b: Tensor) -> Tensor:
     if isinstance(b, Patterned):
         return times_sparse(a.to_sparse_coo(), b.to_sparse_coo())
     return times_dense(a, b)
+
+
+def linear(op: Op, args: Args, attrs: Attrs) -> object:
+    """``x @ weight^T`` with a sparse weight."""
+    x, weight = args
+    if isinstance(x, Patterned) or weight.ndim != 2:
+        raise no_form(op.name, next(a for a in args if isinstance(a, Patterned)))
+    rows = x.reshape(-1, x.shape[-1]) if x.ndim != 2 else x
+    found = (weight @ rows.transpose(-2, -1)).transpose(-2, -1)
+    return found.reshape(*x.shape[:-1], weight.shape[0])
 
 
 # -- checks -------------------------------------------------------------------------------------

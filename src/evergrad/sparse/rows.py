@@ -23,17 +23,17 @@ from evergrad.core.types import Args, Attrs
 from evergrad.extension import provides
 from evergrad.ops.rows.creation.constants import zeros
 from evergrad.ops.rows.elementwise.basic import DIV, SUB
-from evergrad.ops.rows.matmul import MATMUL
+from evergrad.ops.rows.matmul import LINEAR, MATMUL
 from evergrad.ops.rows.movement.joining import cat
 from evergrad.sparse.coo import SparseTensor, coo, elements_at, summed_at, taken
 from evergrad.sparse.gradients import added_whole, summed_whole
 from evergrad.sparse.pattern import Patterned
 from evergrad.sparse.places import look_up, merged, pairs_at, places_of
-from evergrad.sparse.products import product
+from evergrad.sparse.products import linear, product
 
 Row = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 
-COO_ROWS: dict[Op, Row] = {MATMUL: product}
+COO_ROWS: dict[Op, Row] = {LINEAR: linear, MATMUL: product}
 provides("coo_row")(COO_ROWS.get)
 
 # f(0) is 0, so that what is not stored stays so.

@@ -11,6 +11,7 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import cast
+from evergrad.core.compound import Compound
 from evergrad.core.dtypes import promote_types
 from evergrad.core.prepared import prepared
 from evergrad.core.row_facts import AutocastPolicy
@@ -148,7 +149,8 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
 
 def _plus(input: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> Tensor:
     """``beta * input + alpha * (a @ b)``; with beta 0 the input is not read at all."""
-    if is_narrow(a.dtype) and beta != 0 and b.ndim > 1:
+    is_dense = not isinstance(a, Compound) and not isinstance(b, Compound)
+    if is_dense and is_narrow(a.dtype) and beta != 0 and b.ndim > 1:
         product = MATMUL.type(a._type, b._type)
         return add_product(checked_addend(input, product), a, b, beta, alpha)
     found = matmul(a, b)

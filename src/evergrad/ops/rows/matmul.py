@@ -18,7 +18,7 @@ from evergrad import config
 from evergrad.core import blas, dtypes
 from evergrad.core.autocast import addend_for, as_lowered
 from evergrad.core.bind import bind, bind_and_prepare, bind_binary
-from evergrad.core.compound import Compound
+from evergrad.core.compound import Compound, is_jagged
 from evergrad.core.dtypes import dtype
 from evergrad.core.eager.fusion import eager_composite, on_clear
 from evergrad.core.errstate import QUIET, numpy_errors
@@ -567,8 +567,11 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     elif of_weight == 2:
         if bias is not None:
             lowered = as_lowered(input)
-            if is_narrow(lowered._type.dtype):
-                return _narrow_linear(lowered, weight, bias)
+            if is_narrow(lowered._type.dtype) and not isinstance(weight, Compound):
+                if not isinstance(lowered, Compound):
+                    return _narrow_linear(lowered, weight, bias)
+                if is_jagged(lowered) and isinstance(lowered._type.shape[-1], int):
+                    return lowered.mapped("linear", lambda x: _narrow_linear(x, weight, bias))
             added = bias._type
             if added.shape == weight._type.shape[:1] and added.dtype is input._type.dtype:
                 rows = input if rank == 2 else contiguous(input)

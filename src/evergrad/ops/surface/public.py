@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.autocast import under_autocast
+from evergrad.core.autocast import under_autocast, without_autocast
 from evergrad.core.bind import bind, bind_binary, bind_unary, cast
 from evergrad.core.functionalize import SymbolicNumber, materialize_trace
 from evergrad.core.inplace import write_in_place, write_result
@@ -186,7 +186,8 @@ def _direct_in_place(
 def _in_place_form(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
     def in_place(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         since = next_sequence()
-        return write_result(name, input, function(input, *args, **kwargs), since)
+        result = without_autocast(function)(input, *args, **kwargs)
+        return write_result(name, input, result, since)
 
     return named_in_place(in_place, name, function)
 
@@ -266,7 +267,7 @@ def accepting_out(
                 explain_keyword(error, function, ("out", *names))
                 raise
         _refuse_overlaps(function.__name__, out, (*args, *kwargs.values()))
-        result = function(*args, **kwargs)
+        result = without_autocast(function)(*args, **kwargs)
         if isinstance(result, tuple):
             written = [write_out(function.__name__, o, r) for o, r in zip(out, result, strict=True)]
             return type(result)(*written) if hasattr(result, "_fields") else tuple(written)
