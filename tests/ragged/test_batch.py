@@ -306,6 +306,50 @@ def test_a_norm_of_nan_is_nan(p: float) -> None:
     assert np.isnan(found[0].item()) and found[1].item() == 3 and found[2].item() == float("inf")
 
 
+NARROW = ["int8", "uint8", "bool", "int64", "float16", "bfloat16"]
+
+
+@pytest.mark.parametrize("kind", NARROW)
+def test_numbers_of_narrow_types_do_not_overflow_on_the_way(kind: str) -> None:
+    """Of a batch as of its values: integers are added up in 64 bits, halves in float32."""
+    dtype = getattr(eg, kind)
+    size = {"bool": 1, "float16": 200, "bfloat16": 200}.get(kind, 100)
+    dense = [eg.full((n,), size).to(dtype) for n in (3, 0, 2)]
+    values = [ragged.tensor(x) for x in dense]
+    many = ragged.batch(values)
+    ones = ragged.batch([ragged.tensor(eg.ones(4).to(dtype))] * 3)
+    for found, expected in [
+        (ragged.sum(many), [3 * size, 0, 2 * size]),
+        (ragged.inner(many, ones), [3 * size, 0, 2 * size]),
+        (ragged.norm(many), [3**0.5 * size, 0, 2**0.5 * size]),
+        (ragged.norm(many, 3), [3 ** (1 / 3) * size, 0, 2 ** (1 / 3) * size]),
+        (ragged.norm(many, float("inf")), [size, 0, size]),
+    ]:
+        assert found.tolist() == pytest.approx(expected, rel=2**-8)
+    for function in (ragged.sum, ragged.norm, lambda x: ragged.inner(x, x)):
+        alone = [function(x) for x in values]
+        assert [x.item() for x in alone] == pytest.approx(function(many).tolist(), rel=2**-8)
+        assert {x.dtype for x in alone} == {function(many).dtype}
+
+
+def test_vmap_does_not_map_over_batches() -> None:
+    many = ragged.batch([[1.0, 2.0], [3.0]])
+    factors = eg.arange(2.0)
+    with pytest.raises(TypeError, match="has its elements in one dimension"):
+        eg.vmap(ragged.sum)(many)
+    with pytest.raises(TypeError, match="has its elements in one dimension"):
+        eg.vmap(lambda s: ragged.scale(many, s))(factors)
+    found = eg.vmap(lambda s: ragged.scale(many, s).elements)(factors)
+    assert found.tolist() == [[0, 0, 0], [1, 2, 3]]
+
+
+def test_errors_of_dense_functions_name_the_kind_of_value() -> None:
+    dense, value = eg.ones(2), ragged.tensor([1.0])
+    for call in (eg.add, lambda a, b: eg.cat([a, b]), lambda a, b: a.mul_(b)):
+        with pytest.raises(TypeError, match=r"evergrad\.ragged\.value\.Tensor"):
+            call(dense, value)
+
+
 def test_other_arrangements() -> None:
     many = ragged.batch([[1.0], [], [2.0, 3.0], [4.0]])
     assert many.reshape(-1, 2).batch_shape == many.reshape((2, -1)).batch_shape == (2, 2)

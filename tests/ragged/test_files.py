@@ -55,6 +55,13 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         '{"version": 1, "values": {"y": {"shape": [3]}}}',
         '{"version": 1, "values": {"x": {"shapes": [[1]], "batch_shape": [1]}}}',
         '{"version": 1, "values": {"x": {}}}',
+        '{"version": 1, "values": {"x": {"shape": [-1]}}}',
+        '{"version": 1, "values": {"x": {"shape": [3.0]}}}',
+        '{"version": 1, "values": {"x": {"shapes": [[3], []], "batch_shape": [2]}}}',
+        '{"version": 1, "values": {"x": {"shapes": [[3]], "batch_shape": [1.0]}}}',
+        '{"version": 1, "values": {"x": {"shapes": [[3], [0, 1e30]], "batch_shape": [2]}}}',
+        '{"version": 1, "values": {"x": {"shapes": [[3], [0, %d]], "batch_shape": [2]}}}' % 10**30,
+        '{"version": 1, "values": {"x": {"shapes": [[3%s]], "batch_shape": [1]}}}' % (70 * ", 1"),
     ]:
         save_file({"x": eg.ones(3)}, path, {"evergrad.ragged": entry})
         with pytest.raises(FileFormatError, match="do not go with"):
@@ -116,6 +123,13 @@ def test_csv_of_something_else_is_refused(tmp_path: Path, data: bytes, dtype: An
     (tmp_path / "x.csv").write_bytes(data)
     with pytest.raises(FileFormatError):
         ragged.read_csv(tmp_path / "x.csv", None if dtype is None else getattr(eg, dtype))
+
+
+def test_an_empty_csv_file_is_an_empty_batch(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"")
+    assert ragged.read_csv(path).dtype is eg.float64
+    assert ragged.read_csv(path, eg.int8).dtype is eg.int8 and len(ragged.read_csv(path)) == 0
 
 
 def test_csv_of_other_programs(tmp_path: Path) -> None:

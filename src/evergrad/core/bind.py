@@ -363,7 +363,8 @@ def _as_operand(op: Op, arg: object) -> object:
         if isinstance(arg, kind):
             return kind(arg)
     raise TypeError(
-        f"{op.name}(): an argument must be a Tensor or a number, not {type(arg).__name__}"
+        f"{op.name}(): an argument must be a Tensor or a number, not "
+        f"{dtypes.name_of_type(type(arg))}"
     )
 
 

@@ -194,8 +194,13 @@ def scalar_type(kind: type) -> dtype:
         return _default_float.to_complex()
     found = _OF_PYTHON.get(kind)
     if found is None:
-        raise TypeError(f"an argument must be a Tensor or a number, not {kind.__name__}")
+        raise TypeError(f"an argument must be a Tensor or a number, not {name_of_type(kind)}")
     return found
+
+
+def name_of_type(kind: type) -> str:
+    """The name of a type in an error, with its module if it is called as the dense one is."""
+    return kind.__name__ if kind.__name__ != "Tensor" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def promote_types(type1: dtype, type2: dtype) -> dtype:

@@ -13,8 +13,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from evergrad.core import dtypes
+from evergrad.core.bind import cast
+from evergrad.core.dtypes import promote_types
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor as Dense
+from evergrad.ops.composite.activations import widened
 from evergrad.ops.composite.products import kron as dense_kron
 from evergrad.ops.rows.convolve import convolve_items, correlate_items
 from evergrad.ops.rows.elementwise.magnitude import conj
@@ -247,7 +251,22 @@ def inner(a: V, b: V) -> Dense:
     tensor(14.)
     """
     a, b = operands("inner", a, b)
-    return sum(a.rebuilt(conj(a.elements)) * b)
+    kind = promote_types(a.dtype, b.dtype)
+    a, b = _for_sums(a), _for_sums(b)
+    return _narrowed(sum(a.rebuilt(conj(a.elements)) * b), kind)
+
+
+def _for_sums(a: V) -> V:
+    """With elements whose products are added up: of integers int64, of 16-bit floats float32."""
+    if a.dtype.category < dtypes.FLOATING:
+        return a.to(dtypes.int64)
+    elements = widened(a.elements)
+    return a if elements is a.elements else a.rebuilt(elements)
+
+
+def _narrowed(number: Dense, kind: dtypes.dtype) -> Dense:
+    """A sum in the type of the elements, if that is floating-point."""
+    return number if kind.category < dtypes.FLOATING else cast(number, kind)
 
 
 def norm(a: V, p: float = 2) -> Dense:
@@ -261,11 +280,17 @@ def norm(a: V, p: float = 2) -> Dense:
     operand("norm", a)
     if not p >= 1:
         raise ValueError(f"norm(): p must be at least 1, got {p}")
+    if a.dtype.category < dtypes.FLOATING:
+        a = a.to(dtypes.get_default_dtype())
     if isinstance(a, Tensor):
         flat = a if a.numel() else Tensor(a.extended(common_shape(a.layout, (1,) * max(a.ndim, 1))))
         return vector_norm(flat.dense, p)
     if math.isinf(p):
         return a.maxima(a.elements.abs())
+    return _narrowed(_norms(_for_sums(a), p), a.dtype.to_real())
+
+
+def _norms(a: Batch, p: float) -> Dense:
     elements = a.elements
     if p == 2 and not a.dtype.is_complex:
         total = a.totals(elements * elements)

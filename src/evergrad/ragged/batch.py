@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.bind import bind, bind_and_prepare, bind_prepared_list
+from evergrad.core.bind import bind, bind_and_prepare, bind_prepared_list, cast
+from evergrad.core.dtypes import FLOATING, int64
 from evergrad.core.op import prepared_calls
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Array
@@ -44,6 +45,7 @@ from evergrad.ragged.value import (
     Value,
     aligned,
     as_shapes,
+    check_shapes,
     common_shape,
     is_place,
     normal_shape,
@@ -75,10 +77,9 @@ class Batch(Value):
         self._elements = elements
         self.shapes: tuple[Shape, ...] = _interned(as_shapes(shapes))
         self.batch_shape: tuple[int] | tuple[int, ...] = (
-            (len(self.shapes),) if batch_shape is None else tuple(batch_shape)
+            (len(self.shapes),) if batch_shape is None else as_shapes([batch_shape])[0]
         )
-        if any(n < 0 for shape in (*self.shapes, self.batch_shape) for n in shape):
-            raise ValueError("Batch(): shapes have extents from 0 on")
+        check_shapes("Batch()", (*self.shapes, self.batch_shape))
         count = sum(map(math.prod, self.shapes))
         if elements.ndim != 1 or elements.numel() != count:
             raise ValueError(
@@ -157,7 +158,10 @@ class Batch(Value):
         return reshape(index_reduce(none, 0, owner, terms, "amax"), self.batch_shape)
 
     def totals(self, terms: Dense) -> Dense:
-        """The sum over the elements of each value of something that is computed elementwise."""
+        """The sum over the elements of each value of something that is computed elementwise; of
+        integers and bools as int64."""
+        if terms._type.dtype.category < FLOATING:
+            terms = cast(terms, int64)
         if terms._type.dtype.is_floating_point:
             return reshape(sum_items(terms, self.shapes), self.batch_shape)
         owner = adopt(_owners(self.shapes))
@@ -270,6 +274,12 @@ _COMBINED = prepared_calls()
 
 def _unflattened(children: Sequence[Any], layout: tuple[Shapes, Shape]) -> Batch:
     refuse_nested(children[0])
+    if isinstance(children[0], Dense) and children[0].ndim != 1:
+        raise TypeError(
+            "a ragged.Batch has its elements in one dimension: vmap can neither map over it nor "
+            "stack several.\n  fix: map over other arguments and return x.elements, or use a batch "
+            "of more values, which its functions take one by one."
+        )
     return raw_batch(children[0], *layout)
 
 

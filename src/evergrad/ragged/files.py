@@ -20,7 +20,7 @@ from evergrad.core.tensor import Array, from_array
 from evergrad.errors import FileFormatError
 from evergrad.io.safetensors import safe_open, save_file
 from evergrad.ragged.batch import Batch, batch
-from evergrad.ragged.value import Tensor, tensor
+from evergrad.ragged.value import Tensor, as_shapes, check_shapes, tensor
 from evergrad.utils.atomic_file import replacing
 from evergrad.utils.bounded_read import read_bounded
 
@@ -89,7 +89,9 @@ def _value(file: safe_open, name: str, layout: dict[str, Any]) -> Tensor | Batch
     elements = file.get_tensor(name)
     if "shapes" in layout:
         return Batch(elements, layout["shapes"], layout["batch_shape"])
-    return Tensor(elements.reshape(tuple(layout["shape"])))
+    shapes = as_shapes([layout["shape"]])
+    check_shapes("Tensor()", shapes)
+    return Tensor(elements.reshape(shapes[0]))
 
 
 # -- CSV ----------------------------------------------------------------------------------------
@@ -143,8 +145,8 @@ def read_csv(path: Path, dtype: DtypeLike = None) -> Batch:
                 array = np.array([_number(x, kind) for x in line], kind.np)
         except (ValueError, OverflowError) as error:
             raise FileFormatError(f"{os.fspath(path)}, line {number}: {error}") from None
-        values.append(tensor(array, dtype))
-    return batch(values)
+        values.append(tensor(array, kind))
+    return batch(values, kind)
 
 
 def _number(text: str, kind: dtypes.dtype) -> bool | complex | float:

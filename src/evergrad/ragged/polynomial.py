@@ -14,6 +14,7 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.dtypes import promote_types as promoted
 from evergrad.core.shapes import broadcast_shapes
 from evergrad.core.tensor import Tensor as Dense
+from evergrad.ops.composite.activations import widened
 from evergrad.ops.rows.creation.constants import zeros
 from evergrad.ops.rows.linalg.spectra import eigvals
 from evergrad.ops.rows.movement.joining import cat
@@ -84,7 +85,7 @@ def roots(value: Tensor) -> Dense:
     tensor([2.+0.j])
     """
     _require_tensor("roots", value)
-    coefficients = value.shrunk().dense
+    coefficients = widened(value.shrunk().dense)
     if coefficients.ndim != 1 or not coefficients.numel():
         raise ValueError(f"roots(): a polynomial in one variable that is not zero, got {value}")
     degree = coefficients.numel() - 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import numbers
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -29,6 +30,10 @@ from evergrad.ragged.differentiable import Differentiable
 if TYPE_CHECKING:
     from evergrad.core.dtypes import dtype
     from evergrad.core.types import DtypeLike
+
+
+# Of an array of NumPy.
+_MOST_DIMS = 64
 
 
 def aligned(*shapes: Shape) -> list[Shape]:
@@ -314,6 +319,14 @@ def one(dtype: dtype | None = None) -> Tensor:
 def as_shapes(shapes: Sequence[Sequence[int]]) -> tuple[Shape, ...]:
     """Shapes as tuples of integers."""
     return tuple(tuple(map(operator.index, shape)) for shape in shapes)
+
+
+def check_shapes(name: str, shapes: Sequence[Shape]) -> None:
+    """Refuse shapes that no array can have."""
+    if any(not 0 <= n <= sys.maxsize for shape in shapes for n in shape):
+        raise ValueError(f"{name}: shapes have extents from 0 to {sys.maxsize}")
+    if any(len(shape) > _MOST_DIMS for shape in shapes):
+        raise ValueError(f"{name}: shapes have up to {_MOST_DIMS} dimensions")
 
 
 def is_place(index: object) -> bool:

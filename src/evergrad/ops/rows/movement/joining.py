@@ -12,6 +12,7 @@ from evergrad import config
 from evergrad.core import shapes
 from evergrad.core.bind import bind, bind_and_prepare, bind_prepared_list, cast
 from evergrad.core.compound import Compound
+from evergrad.core.dtypes import name_of_type
 from evergrad.core.families import linear, result_dtype
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op, prepared_calls
@@ -129,7 +130,7 @@ def _together(name: str, given: Iterable[Tensor]) -> list[Tensor]:
         if not isinstance(x, Tensor):
             raise TypeError(
                 f"{name}(): expected Tensor as element {i} in argument 0, but got "
-                f"{type(x).__name__}"
+                f"{name_of_type(type(x))}"
             )
     found = {x._type.dtype for x in tensors}
     if len(found) == 1:
