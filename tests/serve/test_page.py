@@ -1,125 +1,13 @@
-"""The chat's page in headless Chromium: send, stream, stop, edit, settings, tabs, hostile text."""
+"""The chat's page in headless Chromium: send, stream, stop, edit, reload, tabs."""
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-import pytest
-
+from .browser import Page, Slow
 from .running import Running, running, small_service
-
-webdriver = pytest.importorskip(
-    "selenium.webdriver", reason="selenium is not installed: pip install 'evergrad[test]'"
-)
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER),
-    reason="Chromium is not installed: apt-get install chromium chromium-driver",
-)
-HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
-
-
-class Slow:
-    """Makes an engine slow enough to be watched, and its answers long enough."""
-
-    def __init__(self, service: Any) -> None:
-        self.delay = 0.0
-        step = service.engine.step
-
-        def slow() -> None:
-            time.sleep(self.delay)
-            step()
-
-        service.engine.step = slow
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[tuple[Running, Slow]]:
-    service = small_service()
-    slow = Slow(service)
-    with running(service, page=True) as where:
-        yield where, slow
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    folder = tmp_path_factory.mktemp("chromium")
-    for word in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
-                 "--window-size=1100,760", f"--user-data-dir={folder}"):  # fmt: skip
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
-
-
-class Page:
-    """What a person does with the page, and sees."""
-
-    def __init__(self, driver: Any, where: Running) -> None:
-        self.driver = driver
-        self.where = where
-
-    def open(self) -> None:
-        self.driver.get(f"{self.where.url}/")
-        self.until(lambda: self.one("#model").text == "small")
-
-    def one(self, selector: str) -> Any:
-        return self.driver.find_element("css selector", selector)
-
-    def all(self, selector: str) -> list[Any]:
-        return self.driver.find_elements("css selector", selector)
-
-    def until(self, holds: Callable[[], Any], seconds: float = 20) -> None:
-        end = time.monotonic() + seconds
-        while True:
-            try:
-                if holds():
-                    return
-            except Exception:  # an element that was just replaced
-                pass
-            assert time.monotonic() < end, "it did not happen in time"
-            time.sleep(0.02)
-
-    def set(self, **settings: Any) -> None:
-        self.run("localStorage.setItem('settings', JSON.stringify(arguments[0]))", settings)
-
-    def run(self, script: str, *arguments: Any) -> Any:
-        return self.driver.execute_script(script, *arguments)
-
-    def send(self, text: str) -> None:
-        self.one("#input").send_keys(text + "\n")
-
-    def answers(self) -> list[str]:
-        return [one.get_property("textContent") for one in self.all(".assistant .body")]
-
-    def questions(self) -> list[str]:
-        return [one.get_property("textContent") for one in self.all(".user .body")]
-
-    def is_idle(self) -> bool:
-        return not self.one("#stop").is_displayed()
-
-    def tool(self, name: str, number: int = -1) -> None:
-        found = [b for b in self.all(".tools button") if b.text == name]
-        found[number].click()
-
-
-@pytest.fixture
-def page(chromium: Any, server: tuple[Running, Slow]) -> Page:
-    found = Page(chromium, server[0])
-    server[1].delay = 0.0
-    chromium.get(f"{server[0].url}/")
-    found.run("localStorage.clear(); sessionStorage.clear()")
-    found.open()
-    found.set(max_tokens=30, seed=1)
-    return found
 
 
 def expected(where: Running, question: str) -> str:
@@ -139,7 +27,7 @@ def test_a_message_is_answered_with_its_speed_and_kept_over_a_reload(page: Page)
     page.until(lambda: page.is_idle() and page.answers())
     assert page.questions() == ["hello"]
     assert page.answers() == [expected(page.where, "hello")]
-    assert "tokens/s" in page.one("#speed").text
+    assert "tokens/s" in page.one(".assistant .tools").text
     before = page.answers()
     page.driver.refresh()
     page.until(lambda: page.answers() == before)
@@ -147,9 +35,9 @@ def test_a_message_is_answered_with_its_speed_and_kept_over_a_reload(page: Page)
     assert [one.text for one in page.all("#chats .name")] == ["hello"]
 
 
-def test_answers_stream_and_stop(page: Page, server: tuple[Running, Slow]) -> None:
+def test_answers_stream_and_stop(page: Page, shown: tuple[Running, Slow]) -> None:
     page.set(max_tokens=140, seed=1)
-    server[1].delay = 0.05
+    shown[1].delay = 0.05
     page.send("tell me")
     page.until(lambda: len(page.answers()[0]) > 3)
     assert not page.is_idle()
@@ -157,20 +45,20 @@ def test_answers_stream_and_stop(page: Page, server: tuple[Running, Slow]) -> No
     page.until(page.is_idle)
     length = len(page.answers()[0])
     assert 3 < length < 140 and "stopped" in page.one(".assistant .tools").text
-    page.until(lambda: server[0].service.engine.is_idle)
-    server[1].delay = 0.0
+    page.until(lambda: shown[0].service.engine.is_idle)
+    shown[1].delay = 0.0
     time.sleep(0.2)
     assert len(page.answers()[0]) == length
 
 
-def test_escape_stops_too(page: Page, server: tuple[Running, Slow]) -> None:
+def test_escape_stops_too(page: Page, shown: tuple[Running, Slow]) -> None:
     page.set(max_tokens=140, seed=1)
-    server[1].delay = 0.05
+    shown[1].delay = 0.05
     page.send("tell me")
     page.until(lambda: page.answers()[0])
     page.one("body").send_keys("\ue00c")
     page.until(page.is_idle)
-    server[1].delay = 0.0
+    shown[1].delay = 0.0
     assert len(page.answers()[0]) < 140
 
 
@@ -209,29 +97,9 @@ def test_settings_change_answers_and_are_kept(page: Page) -> None:
     page.one("#settings button[value=close]").click()
 
 
-def test_hostile_text_is_shown_as_text(page: Page) -> None:
-    page.send(HOSTILE)
-    page.until(lambda: page.is_idle() and page.questions())
-    assert page.questions() == [HOSTILE]
-    answer = {
-        "id": "x",
-        "messages": [{"role": "assistant", "content": f"{HOSTILE}\n```\n<b>\n```"}],
-    }
-    page.run(
-        "localStorage.setItem('chat:x', JSON.stringify(arguments[0]));"
-        "localStorage.setItem('chats', JSON.stringify([{id: 'x', name: arguments[1]}]));"
-        "sessionStorage.setItem('current', 'x')", answer, HOSTILE,
-    )  # fmt: skip
-    page.driver.refresh()
-    page.until(lambda: page.answers())
-    assert HOSTILE in page.answers()[0] and page.one("#chats .name").text == HOSTILE
-    assert not page.all("#log img, #log script, #log b, #chats img")
-    assert page.all("#log pre code") and page.driver.title == "evergrad chat"
-
-
-def test_chats_side_by_side_and_two_tabs(page: Page, server: tuple[Running, Slow]) -> None:
+def test_chats_side_by_side_and_two_tabs(page: Page, shown: tuple[Running, Slow]) -> None:
     page.set(max_tokens=60, seed=1)
-    server[1].delay = 0.03
+    shown[1].delay = 0.03
     page.send("one")
     page.one("#new").click()
     page.send("two")  # while the first is still being answered
@@ -241,7 +109,7 @@ def test_chats_side_by_side_and_two_tabs(page: Page, server: tuple[Running, Slow
     page.open()
     page.one("#new").click()
     page.send("three")
-    server[1].delay = 0.0
+    shown[1].delay = 0.0
     page.until(lambda: page.is_idle() and page.answers())
     page.driver.switch_to.window(first)
     page.until(lambda: len(page.all("#chats li")) == 3 and not page.all("#chats .busy"))
@@ -255,30 +123,28 @@ def test_chats_side_by_side_and_two_tabs(page: Page, server: tuple[Running, Slow
     page.driver.switch_to.window(first)
 
 
-def test_a_reload_keeps_what_has_come_of_an_answer(
-    page: Page, server: tuple[Running, Slow]
-) -> None:
+def test_a_reload_keeps_what_has_come_of_an_answer(page: Page, shown: tuple[Running, Slow]) -> None:
     page.set(max_tokens=140, seed=1)
-    server[1].delay = 0.05
+    shown[1].delay = 0.05
     page.send("tell me")
     page.until(lambda: len(page.answers()[0]) > 5)
     page.driver.refresh()
     page.until(lambda: page.one("#model").text == "small" and page.answers())
     kept = page.answers()[0]
     assert len(kept) > 5 and "stopped" in page.one(".assistant .tools").text
-    page.until(lambda: server[0].service.engine.is_idle)
-    server[1].delay = 0.0
+    page.until(lambda: shown[0].service.engine.is_idle)
+    shown[1].delay = 0.0
     assert page.is_idle()
     page.send("again")
     page.until(lambda: page.is_idle() and len(page.answers()) == 2)
     assert page.answers()[0] == kept
 
 
-def test_two_tabs_of_one_chat_lose_nothing(page: Page, server: tuple[Running, Slow]) -> None:
+def test_two_tabs_of_one_chat_lose_nothing(page: Page, shown: tuple[Running, Slow]) -> None:
     page.set(max_tokens=100, seed=1)
     page.send("one")
     page.until(lambda: page.is_idle() and page.answers())
-    server[1].delay = 0.03
+    shown[1].delay = 0.03
     page.send("two")
     page.until(lambda: len(page.answers()) == 2 and page.answers()[1])
     first = page.driver.current_window_handle
@@ -287,7 +153,7 @@ def test_two_tabs_of_one_chat_lose_nothing(page: Page, server: tuple[Running, Sl
     page.one("#chats .name").click()
     page.until(lambda: page.questions() == ["one", "two"])
     page.send("three")
-    server[1].delay = 0.0
+    shown[1].delay = 0.0
     page.until(lambda: page.is_idle() and page.answers()[-1])
     second = page.driver.current_window_handle
     page.driver.switch_to.window(first)
@@ -301,20 +167,62 @@ def test_two_tabs_of_one_chat_lose_nothing(page: Page, server: tuple[Running, Sl
     page.driver.switch_to.window(first)
 
 
-def test_escape_closes_the_settings_and_stops_nothing(
-    page: Page, server: tuple[Running, Slow]
-) -> None:
-    page.set(max_tokens=140, seed=1)
-    server[1].delay = 0.05
-    page.send("tell me")
-    page.until(lambda: page.answers()[0])
-    page.one("#open-settings").click()
-    page.one("#settings [name=top_k]").send_keys(webdriver.Keys.ESCAPE)
-    page.until(lambda: not page.one("#settings").is_displayed())
-    assert not page.is_idle()
-    server[1].delay = 0.0
+def test_tabs_that_write_at_the_same_moment_lose_no_question(page: Page) -> None:
+    page.send("one")
+    page.until(lambda: page.is_idle() and page.answers())
+    # What each tab adds follows from the turns it has read, and both have read the same.
+    page.run(
+        "const seen = turnsOf(current()), id = current();"
+        "const both = ['two', 'three'].map((text) => newTurn(id, text, seen));"
+        "both.forEach((turn) => saveTurn(turn, seen));"
+        "both.reverse().forEach((turn) => saveAnswer("
+        "{...turn, answer: {...turn.answer, text: 'to ' + turn.question}})); draw()"
+    )
+    for _ in range(2):
+        assert sorted(page.questions()) == ["one", "three", "two"]
+        assert page.questions()[0] == "one"
+        for question, answer in list(zip(page.questions(), page.answers(), strict=True))[1:]:
+            assert answer == f"to {question}"
+        page.driver.refresh()
+        page.until(lambda: len(page.answers()) == 3)
+
+
+def test_an_answer_of_a_turn_that_was_deleted_or_asked_anew_is_not_kept(page: Page) -> None:
+    page.send("one")
+    page.until(lambda: page.is_idle() and page.answers())
+    late = page.run("return turnsOf(current())[0]")
+    page.tool("Regenerate")
     page.until(page.is_idle)
-    assert "stopped" not in page.one(".assistant .tools").text
+    anew = page.run("return turnsOf(current())[0]")
+    assert anew["answer"]["key"] != late["answer"]["key"]
+    page.run("saveAnswer(arguments[0])", {**late, "answer": {**late["answer"], "text": "late"}})
+    assert page.run("return turnsOf(current())") == [anew]
+    page.run("removeChat(current()); saveAnswer(arguments[0])", anew)
+    assert page.run("return Object.keys(localStorage).filter((k) => /^(turn|chat)/.test(k))") == []
+
+
+def test_chats_of_the_version_before_are_kept(page: Page) -> None:
+    messages = [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "first", "key": "k", "speed": "3 tokens"},
+        {"role": "user", "content": "two"},
+        {"role": "assistant", "content": "", "error": "broken"},
+    ]
+    page.run(
+        "localStorage.clear();"
+        "localStorage.setItem('chats', JSON.stringify([{id: 'b', name: 'x'}, {id: 'a'}]));"
+        "localStorage.setItem('chat:a', JSON.stringify({id: 'a', messages: arguments[0]}));"
+        "localStorage.setItem('chat:b', JSON.stringify({id: 'b', messages: []}));"
+        "localStorage.setItem('turn:gone:k', '{\"chat\": \"gone\"}');"
+        "sessionStorage.setItem('current', 'a')", messages,
+    )  # fmt: skip
+    for _ in range(2):
+        page.driver.refresh()
+        page.until(lambda: page.questions() == ["one", "two"])
+        assert page.answers() == ["first", ""]
+        assert page.one(".error").text == "broken"
+        assert [one.text for one in page.all("#chats .name")] == ["one"]
+    assert page.run("return Object.keys(localStorage).filter((k) => /gone|^chats/.test(k))") == []
 
 
 def test_a_browser_that_is_full_says_so_and_keeps_the_message(page: Page) -> None:
@@ -323,7 +231,7 @@ def test_a_browser_that_is_full_says_so_and_keeps_the_message(page: Page) -> Non
         "'x'.repeat(size)); } catch { size >>= 1; } }"
     )
     page.send("hello")
-    page.until(lambda: "delete a chat" in page.one("#speed").text)
+    page.until(lambda: "delete a chat" in page.one("#notice").text)
     assert page.one("#input").get_property("value") == "hello" and page.is_idle()
     page.run("Object.keys(localStorage).filter((k) => k.startsWith('fill')).forEach((k) => "
              "localStorage.removeItem(k))")  # fmt: skip
@@ -342,40 +250,6 @@ def test_an_answer_that_breaks_off_is_told(page: Page) -> None:
     assert page.answers() == ["half"] and "broke off" in page.one(".error").text
 
 
-def test_a_model_is_chosen_where_there_are_several(page: Page) -> None:
-    assert page.run("models = ['small', 'small:polite']; openSettings()") is None
-    choice = page.one("#settings [name=model]")
-    assert choice.is_displayed()
-    page.run("arguments[0].value = 'small:polite'", choice)
-    page.run("arguments[0].dispatchEvent(new Event('input', {bubbles: true}))", choice)
-    assert page.run("return asked({messages: []}).model") == "small:polite"
-    page.run("models = ['small']; $('settings').close(); openSettings()")
-    assert not choice.is_displayed()
-    assert page.run("return asked({messages: []}).model") == "small"
-    page.run("$('settings').close()")
-
-
-def test_light_and_dark_small_screens_and_keys(page: Page, tmp_path: Path) -> None:
-    ground = "return getComputedStyle(document.body).backgroundColor"
-    light = page.run(ground)
-    page.one("#theme").click()
-    assert page.run(ground) != light
-    page.driver.refresh()
-    assert page.run(ground) != light
-    page.one("body").send_keys(webdriver.Keys.ALT, "d")
-    assert page.run(ground) == light
-    page.driver.set_window_size(420, 760)
-    try:
-        page.until(lambda: not page.one("#new").is_displayed())
-        page.one("#menu").click()
-        page.until(lambda: page.one("#new").is_displayed())
-        assert page.run("return document.documentElement.scrollWidth <= innerWidth")
-    finally:
-        page.driver.set_window_size(1100, 760)
-    page.one("#input").send_keys("a", webdriver.Keys.SHIFT, "\n")
-    assert page.one("#input").get_property("value") == "a\n"
-
-
 def test_copy_and_a_server_that_refuses(page: Page) -> None:
     page.send("hello")
     page.until(lambda: page.is_idle() and page.answers())
@@ -392,3 +266,26 @@ def test_nothing_is_refused_by_the_policy(page: Page) -> None:
     page.until(lambda: page.is_idle() and page.answers())
     wrong = [e for e in page.driver.get_log("browser") if "Content Security" in e["message"]]
     assert not wrong
+
+
+def test_a_token_comes_with_the_address_or_from_the_settings(chromium: Any) -> None:
+    token = "a+long&secret=token/\u20ac \u00df%20"
+    with running(small_service(context=48, sequences=1), page=True, token=token) as where:
+        page = Page(chromium, where)
+        chromium.get(where.url)
+        page.run("sessionStorage.clear()")
+        chromium.refresh()
+        page.until(lambda: "needs its token" in page.one("#notice").text)
+        page.one("#open-settings").click()
+        page.one("#token").send_keys(token)
+        page.one("#settings button[value=close]").click()
+        page.until(lambda: page.one("#model").text == "small" and not page.one("#notice").text)
+        page.run("sessionStorage.clear()")
+        chromium.get(f"{where.url}/#token={quote(token, safe='')}")
+        chromium.refresh()
+        page.until(lambda: page.one("#model").text == "small")
+        assert chromium.current_url == f"{where.url}/"
+        page.set(max_tokens=3)
+        page.send("a")
+        page.until(lambda: page.is_idle() and page.answers() and page.answers()[0])
+        assert not page.all(".error")

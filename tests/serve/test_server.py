@@ -19,7 +19,7 @@ from evergrad.memory.ledger import LEDGER
 from .running import Running, running, small_service
 
 # After the extra's modules were found.
-from evergrad.serve.app import make_app  # isort: skip
+from evergrad.serve.app import PAGE, make_app  # isort: skip
 from evergrad.serve.guard import Limits  # isort: skip
 from evergrad.serve.server import TimedProtocol  # isort: skip
 
@@ -98,8 +98,15 @@ def test_a_token_is_demanded() -> None:
         for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": ""}):
             assert ask(where, **header)[0] == 401
             assert ask(where, "GET", "/metrics", **header)[0] == 401
-        assert ask(where, Authorization="Bearer a-long-secret-token")[0] == 200
-        for path in ("/", "/chat.js", "/chat.css", "/healthz"):
+        for scheme in ("Bearer", "bearer", "BEARER"):  # a scheme is the same in any case
+            assert ask(where, Authorization=f"{scheme} a-long-secret-token")[0] == 200
+        for header in (
+            "a-long-secret-token",
+            "Basic a-long-secret-token",
+            "Bearera-long-secret-token",
+        ):
+            assert ask(where, Authorization=header)[0] == 401
+        for path in (*PAGE, "/healthz"):
             assert ask(where, "GET", path)[0] == 200
 
 
@@ -139,7 +146,7 @@ def test_headers_are_strict(server: Running) -> None:
 
 
 def test_the_page_needs_nothing_else(server: Running) -> None:
-    for path in ("/", "/chat.js", "/chat.css"):
+    for path in PAGE:
         text = ask(server, "GET", path)[1].decode()
         assert "http://" not in text and "https://" not in text and "innerHTML" not in text
     assert "onclick=" not in ask(server, "GET", "/")[1].decode()

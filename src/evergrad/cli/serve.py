@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 
@@ -57,7 +58,7 @@ def start(
         service = service_of(checkpoint, **options)
         address = f"[{host}]" if ":" in host else host
         url = f"http://{address}:{listening.getsockname()[1]}"
-        secret = "" if limits.token is None else f"/#token={limits.token}"
+        secret = "" if limits.token is None else f"/#token={quote(limits.token, safe='')}"
         told = f"{url}{secret}" if page else f"{url}/v1"
         if not page and limits.token is not None:
             told += f"  token: {limits.token}"

@@ -21,10 +21,13 @@ from evergrad.serve.openai_api import BusyError, OpenAI
 from evergrad.serve.openai_types import RequestError
 from evergrad.serve.service import Service
 
-_PAGE = {
+PAGE = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/chat.css": ("chat.css", "text/css; charset=utf-8"),
-    "/chat.js": ("chat.js", "text/javascript; charset=utf-8"),
+    **{
+        f"/{name}": (name, "text/javascript; charset=utf-8")
+        for name in ("chats.js", "markdown.js", "chat.js")
+    },
 }
 
 
@@ -76,7 +79,7 @@ def _page_routes() -> list[Route]:
 
         return Route(path, show)
 
-    return [route(path, *about) for path, about in _PAGE.items()]
+    return [route(path, *about) for path, about in PAGE.items()]
 
 
 async def _tell_error(request: Request, error: Exception) -> Response:

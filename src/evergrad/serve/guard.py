@@ -29,7 +29,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 # What is shown without a token: the page itself has none, and whether the server is alive.
-OPEN = frozenset({"/", "/chat.css", "/chat.js", "/healthz"})
+OPEN = frozenset({"/", "/chat.css", "/chats.js", "/markdown.js", "/chat.js", "/healthz"})
 _CLIENTS = 4096  # addresses whose rate is remembered
 _HEADERS = {
     "Content-Security-Policy": (
@@ -127,7 +127,8 @@ class Guard:
     def _check_token(self, path: str, headers: Headers) -> None:
         if self.limits.token is None or path in OPEN:
             return
-        given = headers.get("authorization", "").removeprefix("Bearer ")
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        given = given if scheme.lower() == "bearer" else ""
         if not hmac.compare_digest(given.encode("latin-1"), self.limits.token.encode()):
             raise RefusedError(401, "this server needs its token: Authorization: Bearer TOKEN")
 

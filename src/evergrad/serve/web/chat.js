@@ -1,229 +1,234 @@
 "use strict";
-// The chat's page. Chats are kept in this browser; answers come from /v1/chat/completions as
-// server-sent events. Whatever is shown is set as text, never as HTML.
+// The chat's page. Answers come from /v1/chat/completions as server-sent events.
 
 const $ = (id) => document.getElementById(id);
 const DEFAULTS = { temperature: 0.7, top_k: "", top_p: "", min_p: "", repetition_penalty: 1,
                    max_tokens: "", seed: "", system: "", model: "" };
+const NUMBERS = ["temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_tokens", "seed"];
 const FULL = "This browser keeps no more: delete a chat first.";
-const streams = new Map();  // chat id -> {controller, message, tokens, started}: several at once
-const finished = new Map();  // key -> message: the whole answers of this tab
+const KEPT_EACH = 1000;  // milliseconds after which what has come of an answer is kept
+const streams = new Map();  // chat id -> {controller, turn, tokens, started, ...}: several at once
 let models = [];
+let drawn = new Map();  // turn key -> {signature, nodes}: what is the same is not made anew
+let editing = null;  // {key, place}: a question that is being changed
 
-// -- state ---------------------------------------------------------------------------------------
-
-function load(key, otherwise) {
-  try { return JSON.parse(localStorage.getItem(key)) ?? otherwise; } catch { return otherwise; }
-}
-const store = (key, value) => localStorage.setItem(key, JSON.stringify(value));
-const chats = () => load("chats", []);
-const chatOf = (id) => load(`chat:${id}`, null);
 const settings = () => ({ ...DEFAULTS, ...load("settings", {}) });
 const token = () => sessionStorage.getItem("token") || "";
 const current = () => sessionStorage.getItem("current");
-
-function save(chat) {
-  store(`chat:${chat.id}`, chat);
-  const others = chats().filter((entry) => entry.id !== chat.id);
-  const first = chat.messages.find((message) => message.role === "user");
-  store("chats", [{ id: chat.id, name: first ? first.content.slice(0, 60) : "New chat" }, ...others]);
-}
-
-function keep(id, message) {
-  // The chat may have changed since the answer began, in another tab: only the answer is replaced.
-  const chat = chatOf(id);
-  const place = chat ? chat.messages.findIndex((other) => other.key === message.key) : -1;
-  if (place < 0) return;
-  chat.messages[place] = message;
-  save(chat);
-}
-
-function restore(id) {
-  // Tabs that end at the same moment each write the chat as they know it: the answers of this one
-  // are put back where another has written what was there before.
-  for (const message of chatOf(id)?.messages ?? []) {
-    const own = finished.get(message.key);
-    if (own && JSON.stringify(own) !== JSON.stringify(message)) keep(id, own);
-  }
-}
-
-const anyKey = () => crypto.randomUUID?.() ?? String(Math.random()).slice(2);
-
-function newChat() {
-  const empty = chats().map((entry) => chatOf(entry.id)).find((chat) => chat && !chat.messages.length);
-  const chat = empty || { id: anyKey(), messages: [] };
-  save(chat);
-  show(chat.id);
-  $("input").focus();
-}
-
-function remove(id) {
-  stop(id);
-  localStorage.removeItem(`chat:${id}`);
-  store("chats", chats().filter((entry) => entry.id !== id));
-  if (current() === id) { const [next] = chats(); next ? show(next.id) : newChat(); } else { list(); }
-}
+const notice = (text = "") => { $("notice").textContent = text; };
 
 // -- what is shown -------------------------------------------------------------------------------
 
-function element(tag, properties = {}, ...children) {
-  const found = Object.assign(document.createElement(tag), properties);
-  found.append(...children);
+function replace(place, children, otherwise) {
+  // The element that had the focus has it again, or one that is there still.
+  const held = place.contains(document.activeElement) && document.activeElement !== place ? document.activeElement : null;
+  place.replaceChildren(...children);
+  if (!held) return;
+  const same = place.contains(held) ? held : held.dataset.name && place.querySelector(`[data-name="${CSS.escape(held.dataset.name)}"]`);
+  (same || otherwise).focus({ preventScroll: true });
+}
+
+function button(name, textContent, act, properties = {}) {
+  const found = element("button", { type: "button", textContent, ...properties });
+  found.dataset.name = name;
+  found.onclick = act;
   return found;
 }
 
 function list() {
-  $("chats").replaceChildren(...chats().map((entry) => {
-    const name = element("button", { className: "name", textContent: entry.name, title: entry.name });
-    name.onclick = () => { show(entry.id); $("sidebar").classList.remove("open"); };
-    if (streams.has(entry.id)) name.classList.add("busy");
-    const gone = element("button", { textContent: "\u00d7", title: "Delete this chat" });
-    gone.setAttribute("aria-label", `Delete ${entry.name}`);
-    gone.onclick = () => remove(entry.id);
-    const row = element("li", {}, name, gone);
-    if (entry.id === current()) row.classList.add("current");
-    return row;
-  }));
+  const known = chats();
+  const signature = JSON.stringify([known.map(({ id, name }) => [id, name, streams.has(id)]), current()]);
+  if ($("chats").dataset.signature === signature) return;
+  $("chats").dataset.signature = signature;
+  replace($("chats"), known.map(row), $("new"));
+}
+
+function row(chat) {
+  const name = button(`open ${chat.id}`, chat.name || "New chat", () => { show(chat.id); toggleSidebar(false); }, { className: "name", title: chat.name, dir: "auto" });
+  if (streams.has(chat.id)) name.classList.add("busy");
+  const gone = button(`delete ${chat.id}`, "\u00d7", () => {
+    if (gone.classList.contains("sure")) { remove(chat.id); return; }
+    gone.classList.add("sure");
+    gone.textContent = "Delete?";
+  }, { className: "gone", title: "Delete this chat" });
+  gone.setAttribute("aria-label", `Delete ${chat.name}`);
+  gone.onblur = () => { gone.classList.remove("sure"); gone.textContent = "\u00d7"; };
+  const found = element("li", {}, name, gone);
+  if (chat.id === current()) { found.classList.add("current"); name.setAttribute("aria-current", "true"); }
+  return found;
+}
+
+function newChat() {
+  show(anyKey());  // it is kept once there is a question
+  toggleSidebar(false);
+  $("input").focus();
 }
 
 function show(id) {
   sessionStorage.setItem("current", id);
+  editing = null;
   draw();
+  $("log").scrollTop = $("log").scrollHeight;
 }
 
+function remove(id) {
+  stop(id);
+  removeChat(id);
+  if (current() !== id) { list(); return; }
+  const [next] = chats();
+  next ? show(next.id) : newChat();
+}
+
+const isNearEnd = () => $("log").scrollHeight - $("log").scrollTop - $("log").clientHeight < 80;
+
 function draw() {
-  const chat = chatOf(current());
-  if (!chat) return newChat();
-  const nearEnd = $("log").scrollHeight - $("log").scrollTop - $("log").clientHeight < 80;
-  const begun = streams.get(chat.id)?.message;  // kept once it is whole
-  const shown = chat.messages.map((message, index) =>
-    bubble(chat, begun && message.key === begun.key ? begun : message, index));
-  if (!shown.length) shown.push(element("p", { className: "empty", textContent: "Say something." }));
-  $("log").replaceChildren(...shown);
-  if (nearEnd) $("log").scrollTop = $("log").scrollHeight;
-  $("title").textContent = (chats().find((entry) => entry.id === chat.id) || {}).name || "";
-  buttons();
+  const id = current(), turns = turnsOf(id), stream = streams.get(id), follow = isNearEnd();
+  const made = new Map(turns.map((turn, index) => [turn.key, bubbles(turn, index === turns.length - 1, stream)]));
+  const shown = [...made.values()].flatMap(({ nodes }) => nodes);
+  drawn = made;
+  $("empty").hidden = shown.length > 0;
+  replace($("messages"), shown, $("log"));
+  if (follow) $("log").scrollTop = $("log").scrollHeight;
+  $("title").textContent = turns[0]?.question.slice(0, 60) ?? "";
+  $("speed").textContent = (stream ?? {}).turn?.answer.speed ?? "";
+  $("send").hidden = Boolean(stream);
+  $("stop").hidden = !stream;
+  $("log").setAttribute("aria-busy", String(Boolean(stream)));
   list();
 }
 
-function buttons() {
-  const busy = streams.has(current());
-  $("send").hidden = busy;
-  $("stop").hidden = !busy;
+function bubbles(turn, isLast, stream) {
+  const isStreamed = stream?.turn.key === turn.key;
+  const signature = JSON.stringify([turn, isLast, Boolean(stream), editing?.key === turn.key]);
+  if (!isStreamed && drawn.get(turn.key)?.signature === signature) return drawn.get(turn.key);
+  const { answer } = isStreamed ? stream.turn : turn;  // kept from time to time
+  const asked = element("div", { className: "body", dir: "auto", textContent: turn.question });
+  const question = message("user", turn, asked, turn.question);
+  if (!stream) tool(question, turn, "Edit", () => edit(turn));
+  const said = element("div", { className: "body", dir: "auto" }, ...rendered(answer.text));
+  const reply = message("assistant", turn, said, () => answer.text);
+  if (isStreamed) { stream.body = said; said.classList.add("waiting"); }
+  else if (!answer.text) said.dataset.none = answer.error || answer.speed ? "no answer" : "no answer yet";
+  if (isLast && !stream) tool(reply, turn, "Regenerate", () => regenerate(turn.chat));
+  const tools = reply.lastElementChild;
+  if (answer.speed && !isStreamed) tools.append(element("span", { textContent: answer.speed }));
+  if (answer.error) tools.append(element("span", { className: "error", textContent: answer.error }));
+  const shown = editing?.key === turn.key ? editing.place : question;
+  return { signature: isStreamed ? "" : signature, nodes: turn.question ? [shown, reply] : [reply] };
 }
 
-function fill(body, text) {
-  // Text between fences is code; everything is text.
-  body.replaceChildren(...text.split(/```[^\n`]*\n?/).map((part, index) =>
-    index % 2 ? element("pre", {}, element("code", { textContent: part })) : document.createTextNode(part)));
+function message(role, turn, body, text) {
+  const copied = copyButton(typeof text === "function" ? text : () => text);
+  copied.dataset.name = `${role} Copy ${turn.key}`;
+  const who = element("span", { className: "hidden", textContent: role === "user" ? "You: " : "Answer: " });
+  return element("div", { className: `message ${role}` }, who, body, element("div", { className: "tools" }, copied));
 }
 
-function bubble(chat, message, index) {
-  const body = element("div", { className: "body" });
-  fill(body, message.content);
-  const isLast = index === chat.messages.length - 1;
-  const busy = streams.has(chat.id);
-  if (isLast && busy) body.classList.add("waiting");
-  const tools = element("div", { className: "tools" });
-  const tool = (name, act) => { const b = element("button", { className: "quiet", textContent: name }); b.onclick = act; tools.append(b); };
-  tool("Copy", (event) => copy(message.content, event.target));
-  if (message.role === "user" && !busy) tool("Edit", () => edit(chat.id, index, found));
-  if (message.role === "assistant" && isLast && !busy) tool("Regenerate", () => regenerate(chat.id));
-  if (message.speed) tools.append(element("span", { textContent: message.speed }));
-  if (message.error) tools.append(element("span", { className: "error", textContent: message.error }));
-  const found = element("div", { className: `message ${message.role}` }, body, tools);
-  return found;
+function tool(place, turn, name, act) {
+  place.lastElementChild.append(button(`${name} ${turn.key}`, name, act, { className: "quiet" }));
 }
 
-async function copy(text, button) {
-  try { await navigator.clipboard.writeText(text); } catch {
-    const area = element("textarea", { value: text });
-    document.body.append(area); area.select(); document.execCommand("copy"); area.remove();
-  }
-  button.textContent = "Copied";
-  setTimeout(() => { button.textContent = "Copy"; }, 1200);
-}
-
-function edit(id, index, place) {
-  const area = element("textarea", { value: chatOf(id).messages[index].content, rows: 3 });
-  const done = element("button", { textContent: "Send" });
-  const leave = element("button", { className: "quiet", textContent: "Cancel" });
+function edit(turn) {
+  const area = element("textarea", { value: turn.question, rows: Math.min(12, turn.question.split("\n").length + 1), dir: "auto" });
+  const leave = () => { editing = null; draw(); $("messages").querySelector(`[data-name="Edit ${turn.key}"]`)?.focus(); };
+  const done = button("send edit", "Send", () => { if (change(turn, area.value)) $("input").focus(); });
   area.setAttribute("aria-label", "Edit the message");
-  leave.onclick = draw;
-  done.onclick = () => {
-    const chat = chatOf(id);
-    if (!area.value.trim() || streams.has(id)) return;
-    chat.messages = [...chat.messages.slice(0, index), { role: "user", content: area.value }];
-    answer(chat);
-  };
   area.onkeydown = (event) => {
-    if (event.key === "Escape") { event.stopPropagation(); draw(); }
-    if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); done.click(); }
+    if (event.key === "Escape") { event.stopPropagation(); leave(); }
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); done.click(); }
   };
-  place.replaceChildren(area, element("div", { className: "tools" }, done, leave));
+  const tools = element("div", { className: "tools" }, done, button("leave edit", "Cancel", leave, { className: "quiet" }));
+  editing = { key: turn.key, place: element("div", { className: "message user" }, area, tools) };
+  draw();
   area.focus();
 }
 
-// -- answers -------------------------------------------------------------------------------------
+// -- questions -----------------------------------------------------------------------------------
 
-function send(id, text) {
-  const chat = chatOf(id);
-  if (!text.trim() || streams.has(id)) return;
-  chat.messages.push({ role: "user", content: text });
-  answer(chat);
+function send(id, question) {
+  const before = turnsOf(id);
+  return begin(newTurn(id, question, before), before);
+}
+
+function change(turn, question) {
+  const turns = turnsOf(turn.chat);
+  const place = turns.findIndex((other) => other.key === turn.key);
+  const before = turns.slice(0, Math.max(0, place));
+  return begin(newTurn(turn.chat, question, before), before, turns.slice(before.length));
 }
 
 function regenerate(id) {
-  const chat = chatOf(id);
-  if (streams.has(id) || !chat.messages.length) return;
-  if (chat.messages.at(-1).role === "assistant") chat.messages.pop();
-  answer(chat);
+  const turns = turnsOf(id), last = turns.at(-1);
+  if (last) begin({ ...last, answer: newAnswer() }, turns.slice(0, -1));
+}
+
+function begin(turn, before, instead = []) {
+  // Keep a turn in place of others and have it answered; whether that could be done.
+  if (!turn.question.trim() || streams.has(turn.chat)) return false;
+  try { saveTurn(turn, before); } catch { notice(FULL); return false; }
+  removeTurns(instead);
+  editing = null;
+  notice();
+  answer(turn, asked(before, turn));
+  return true;
 }
 
 function stop(id) {
   streams.get(id)?.controller.abort();
 }
 
-function asked(chat) {
+// -- answers -------------------------------------------------------------------------------------
+
+function asked(before, turn) {
   const chosen = settings();
   const body = { stream: true, truncate: true, stream_options: { include_usage: true } };
   if (models.length) body.model = models.includes(chosen.model) ? chosen.model : models[0];
-  for (const name of ["temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_tokens", "seed"])
+  for (const name of NUMBERS)
     if (chosen[name] !== "" && chosen[name] !== null) body[name] = Number(chosen[name]);
-  const before = chosen.system ? [{ role: "system", content: chosen.system }] : [];
-  body.messages = [...before, ...chat.messages.map(({ role, content }) => ({ role, content }))];
+  body.messages = chosen.system ? [{ role: "system", content: chosen.system }] : [];
+  for (const { question, answer } of before) {
+    if (question) body.messages.push({ role: "user", content: question });
+    body.messages.push({ role: "assistant", content: answer.text });
+  }
+  body.messages.push({ role: "user", content: turn.question });
   return body;
 }
 
-async function answer(chat) {
-  const id = chat.id;
-  const body = asked(chat);
-  const message = { role: "assistant", content: "", key: anyKey() };
-  const stream = { controller: new AbortController(), message, tokens: 0, started: performance.now() };
-  chat.messages.push(message);
-  try { save(chat); } catch { $("speed").textContent = FULL; draw(); return; }
+function authorized(headers = {}) {
+  // A header has bytes: those of the token's UTF-8.
+  const bytes = Array.from(new TextEncoder().encode(token()), (byte) => String.fromCharCode(byte)).join("");
+  return bytes ? { ...headers, Authorization: `Bearer ${bytes}` } : headers;
+}
+
+async function answer(turn, body) {
+  const id = turn.chat, now = performance.now();
+  const stream = { controller: new AbortController(), turn, tokens: 0, started: now, kept: now };
   streams.set(id, stream);
   if (id === current()) { draw(); $("log").scrollTop = $("log").scrollHeight; } else { list(); }
   try {
     const response = await fetch("/v1/chat/completions", {
       method: "POST", signal: stream.controller.signal, body: JSON.stringify(body),
-      headers: { "Content-Type": "application/json", ...(token() && { Authorization: `Bearer ${token()}` }) },
+      headers: authorized({ "Content-Type": "application/json" }),
     });
     if (!response.ok) throw new Error(await reason(response));
-    const isWhole = await read(response.body, (event) => take(id, message, stream, event));
+    const isWhole = await read(response.body, (event) => take(stream, event));
     if (!isWhole) throw new Error("the answer broke off");
   } catch (error) {
-    if (error.name !== "AbortError" && !stream.isLeft) message.error = error.message;
-    else message.speed = stopped(message);
+    if (error.name !== "AbortError" && !stream.isLeft) turn.answer.error = told(error);
+    else turn.answer.speed = stopped(turn.answer);
   } finally {
     streams.delete(id);
-    finished.set(message.key, message);
-    try { keep(id, message); } catch { $("speed").textContent = FULL; }
+    keep(turn);
     if (id === current()) draw(); else list();
   }
 }
 
-const stopped = (message) => [message.speed, "stopped"].filter(Boolean).join(", ");
+const told = (error) => (error instanceof TypeError ? "the server cannot be reached" : error.message);
+const stopped = (answer) => [answer.speed, "stopped"].filter(Boolean).join(", ");
+
+function keep(turn) {
+  try { saveAnswer(turn); } catch { notice(FULL); }
+}
 
 async function reason(response) {
   try { return (await response.json()).error.message; } catch { return `error ${response.status}`; }
@@ -246,23 +251,28 @@ async function read(body, take) {
   }
 }
 
-function take(id, message, stream, event) {
-  const now = performance.now();
+function take(stream, event) {
+  const { answer } = stream.turn, now = performance.now();
   const text = event.choices[0]?.delta?.content;
-  if (event.choices[0]?.finish_reason === "error") message.error = "the server failed";
+  if (event.choices[0]?.finish_reason === "error") answer.error = "the server failed";
   if (event.usage) stream.tokens = event.usage.completion_tokens;
   if (text) {
     stream.tokens += 1;
-    message.content += text;
+    answer.text += text;
   }
   const seconds = (now - stream.started) / 1000;
-  message.speed = `${stream.tokens} tokens, ${(stream.tokens / Math.max(seconds, 0.001)).toFixed(0)} tokens/s`;
-  if (id !== current()) return;
-  $("speed").textContent = message.speed;
-  const last = $("log").lastElementChild?.querySelector(".body");
-  const nearEnd = $("log").scrollHeight - $("log").scrollTop - $("log").clientHeight < 80;
-  if (last) fill(last, message.content);
-  if (nearEnd) $("log").scrollTop = $("log").scrollHeight;
+  answer.speed = `${stream.tokens} tokens, ${(stream.tokens / Math.max(seconds, 0.001)).toFixed(0)} tokens/s`;
+  if (now - stream.kept > KEPT_EACH) { stream.kept = now; keep(stream.turn); }
+  if (stream.turn.chat !== current() || stream.isDrawn) return;
+  stream.isDrawn = true;  // once for all pieces that come before the next frame
+  requestAnimationFrame(() => {
+    stream.isDrawn = false;
+    if (streams.get(current()) !== stream) return;
+    const follow = isNearEnd();
+    $("speed").textContent = answer.speed;
+    stream.body.replaceChildren(...rendered(answer.text));
+    if (follow) $("log").scrollTop = $("log").scrollHeight;
+  });
 }
 
 // -- controls ------------------------------------------------------------------------------------
@@ -284,25 +294,32 @@ function toggleTheme() {
   theme(shown === "dark" ? "light" : "dark");
 }
 
+function toggleSidebar(isOpen) {
+  $("sidebar").classList.toggle("open", isOpen);
+  $("menu").setAttribute("aria-expanded", String(isOpen));
+  if (isOpen) $("new").focus();
+}
+
 function openSettings() {
   const chosen = settings();
   $("model-choice").hidden = models.length < 2;
   $("settings").querySelector("[name=model]").replaceChildren(
     ...models.map((name) => element("option", { value: name, textContent: name })));
   chosen.model = models.includes(chosen.model) ? chosen.model : models[0];
-  for (const field of $("settings").querySelectorAll("[name]")) field.value = chosen[field.name];
-  $("settings").showModal();
+  for (const field of $("settings").querySelectorAll("[name]")) field.value = chosen[field.name] ?? "";
+  $("token").value = token();
+  if (!$("settings").open) $("settings").showModal();
 }
 
-$("settings").addEventListener("input", (event) => {
-  if (event.target.validity.valid) store("settings", { ...settings(), [event.target.name]: event.target.value });
+$("settings").addEventListener("input", ({ target }) => {
+  if (target.id === "token") { sessionStorage.setItem("token", target.value.trim()); return; }
+  if (target.validity.valid) store("settings", { ...settings(), [target.name]: target.value });
 });
+$("settings").addEventListener("close", () => { if (!models.length) findModels(); });
+$("defaults").onclick = () => { store("settings", { model: settings().model }); openSettings(); };
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();
-  const text = $("input").value;
-  if (!text.trim() || streams.has(current())) return;
-  send(current(), text);
-  if (!streams.has(current())) return;  // it could not be kept
+  if (!send(current(), $("input").value)) return;
   $("input").value = "";
   grow();
 });
@@ -310,46 +327,53 @@ $("input").addEventListener("input", grow);
 $("input").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); $("form").requestSubmit(); }
 });
-$("stop").onclick = () => stop(current());
+$("stop").onclick = () => { stop(current()); $("input").focus(); };
 $("new").onclick = newChat;
 $("theme").onclick = toggleTheme;
 $("open-settings").onclick = openSettings;
-$("menu").onclick = () => $("sidebar").classList.toggle("open");
+$("menu").onclick = () => toggleSidebar(!$("sidebar").classList.contains("open"));
+$("shade").onclick = () => toggleSidebar(false);
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !$("settings").open) { stop(current()); $("sidebar").classList.remove("open"); }
-  if (event.altKey && event.key === "n") { event.preventDefault(); newChat(); }
-  if (event.altKey && event.key === "d") { event.preventDefault(); toggleTheme(); }
-  if (event.altKey && event.key === ",") { event.preventDefault(); openSettings(); }
+  if (event.key === "Escape" && !$("settings").open) {
+    if ($("sidebar").classList.contains("open")) { toggleSidebar(false); $("menu").focus(); } else { stop(current()); }
+  }
+  if (!event.altKey) return;  // with Alt some systems give another letter: then the place counts
+  const act = { n: newChat, d: toggleTheme, ",": openSettings }[event.key]
+    ?? { KeyN: newChat, KeyD: toggleTheme, Comma: openSettings }[event.code];
+  if (act) { event.preventDefault(); act(); }
 });
 addEventListener("pagehide", () => {  // what has come of unfinished answers is kept
-  for (const [id, stream] of streams) {
+  for (const stream of streams.values()) {
     stream.isLeft = true;
-    keep(id, { ...stream.message, speed: stopped(stream.message) });
+    const { answer } = stream.turn;
+    keep({ ...stream.turn, answer: { ...answer, speed: stopped(answer) } });
   }
 });
 addEventListener("storage", (event) => {  // another tab wrote
-  if (event.key?.startsWith("chat:")) {
-    try { restore(event.key.slice("chat:".length)); } catch { $("speed").textContent = FULL; }
-  }
   if (event.key === "theme") theme();
-  else if (event.key === `chat:${current()}` && !streams.has(current())) draw();
-  else list();
+  else if (event.key === null || event.key.startsWith(`turn:${current()}:`)) draw();
+  else if (event.key.startsWith("chat:")) list();
 });
 
-async function begin() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given) { sessionStorage.setItem("token", given); history.replaceState(null, "", "/"); }
-  theme();
-  const known = chats();
-  if (chatOf(current())) draw();
-  else if (known.length && chatOf(known[0].id)) show(known[0].id);
-  else newChat();
+async function findModels() {
   try {
-    const response = await fetch("/v1/models", { headers: token() ? { Authorization: `Bearer ${token()}` } : {} });
+    const response = await fetch("/v1/models", { headers: authorized() });
+    if (response.status === 401) throw new Error("This server needs its token: enter it in the settings.");
     if (!response.ok) throw new Error(await reason(response));
     models = (await response.json()).data.map((entry) => entry.id);
     $("model").textContent = models[0];
-  } catch (error) { $("model").textContent = error.message; }
+    notice();
+  } catch (error) { notice(told(error)); }
+}
+
+function start() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given) { sessionStorage.setItem("token", given); history.replaceState(null, "", "/"); }
+  theme();
+  try { tidy(); } catch { notice(FULL); }
+  const last = current() ?? chats()[0]?.id;
+  last ? show(last) : newChat();
+  findModels();
   $("input").focus();
 }
-begin();
+start();
