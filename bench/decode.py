@@ -132,22 +132,30 @@ def config_of(folder: Path) -> GPTConfig:
     return _CONFIGS[folder]
 
 
-def torch_peer(folder: Path) -> Peer:
-    """PyTorch alone: the model called with its cache, one batch of all streams."""
+def torch_peer(folder: Path, compiled: bool) -> Peer:
+    """PyTorch alone: the model called with its cache, one batch of all streams.
+
+    Compiled, the cache has a fixed size, so that no shape changes from token to token.
+    """
     import torch
     import transformers
 
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    call = torch.compile(model, dynamic=False) if compiled else model
 
     def run(streams: int, count: int) -> Result:
-        tokens = torch.tensor(prompts(config_of(folder), streams))
+        config = config_of(folder)
+        tokens = torch.tensor(prompts(config, streams))
         with torch.no_grad():
             begin = now()
-            out = model(tokens, use_cache=True)
+            cache: Any = None
+            if compiled:
+                cache = transformers.StaticCache(config=model.config, max_cache_len=config.context)
+            out = call(tokens, past_key_values=cache, use_cache=True)
             token = out.logits[:, -1:].argmax(-1)
             first = now() - begin
             for _ in range(count - 1):
-                out = model(token, past_key_values=out.past_key_values, use_cache=True)
+                out = call(token, past_key_values=out.past_key_values, use_cache=True)
                 token = out.logits[:, -1:].argmax(-1)
             return Result(streams * count / (now() - begin), first)
 
@@ -266,9 +274,10 @@ def peers_of(name: str, model: GPT, folder: Path, quick: bool) -> dict[str, Peer
         import torch
 
         torch.set_num_threads(threads)
-        found["torch"] = torch_peer(folder)
+        found["torch"] = torch_peer(folder, compiled=False)
         found["generate"] = transformers_peer(folder, compiled=False)
         if not quick:  # to compile takes minutes
+            found["torch, compiled"] = torch_peer(folder, compiled=True)
             found["generate, compiled"] = transformers_peer(folder, compiled=True)
     else:
         print("torch or transformers is not installed: not measured")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -216,6 +217,39 @@ def test_a_shortened_chat_begins_with_a_question_and_keeps_the_system(server: Ru
     assert found == next(prompt for prompt in expected if len(prompt) <= 80)
     long = [{"role": "user", "content": "abc" * 40}]
     assert service.chat_prompt(long, shorten=True) == service.format.prompt(long)
+
+
+def shortened(service: Any, messages: list[dict[str, str]]) -> list[int]:
+    """One question after the other is left out, with its answers, until the rest fits."""
+    kept, prompt = list(messages), service.format.prompt(messages)
+    first = int(kept[0]["role"] == "system")
+    while len(kept) > first + 1 and len(prompt) > service.context // 2:
+        kept.pop(first)
+        while len(kept) > first + 1 and kept[first]["role"] == "assistant":
+            kept.pop(first)
+        prompt = service.format.prompt(kept)
+    return prompt
+
+
+def test_any_conversation_is_shortened_by_whole_turns(server: Running) -> None:
+    rng = random.Random(0)
+    for _ in range(300):
+        roles = rng.choices(("user", "assistant", "system"), (5, 5, 1), k=rng.randrange(1, 14))
+        messages = [{"role": role, "content": "a" * rng.randrange(30)} for role in roles]
+        found = server.service.chat_prompt(messages, shorten=True)
+        assert found == shortened(server.service, messages), messages
+
+
+def test_a_conversation_of_thousands_of_turns_is_rendered_a_few_times(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, counted = server.service, []
+    prompt = service.format.prompt
+    monkeypatch.setattr(service.format, "prompt", lambda m: counted.append(len(m)) or prompt(m))
+    roles = ("user", "assistant")
+    messages = [{"role": roles[n % 2], "content": str(n)} for n in range(5001)]
+    assert len(service.chat_prompt(messages, shorten=True)) <= service.context // 2
+    assert len(counted) <= 16
 
 
 def test_long_chats_are_shortened_if_wanted(client: Any) -> None:

@@ -56,7 +56,9 @@ class OpenAI:
         wanted = types.wanted(body, self.service, None, types.chat_likeliest(body))
         shorten = body.take("truncate", bool, default=False)
         try:
-            prompt = self.service.chat_prompt(types.messages(body), shorten)
+            # In a thread, as all that takes long for long texts: others are answered meanwhile.
+            chat_prompt = self.service.chat_prompt
+            prompt = await run_in_threadpool(chat_prompt, types.messages(body), shorten)
         except ValueError as error:
             raise RequestError(str(error), "messages") from error
         return await self._answer(request, body, "chat.completion", [prompt], wanted)
@@ -67,7 +69,7 @@ class OpenAI:
             raise RequestError("echo is not supported", "echo")
         likeliest = body.whole("logprobs", 0, 20)
         wanted = types.wanted(body, self.service, _COMPLETION_TOKENS, likeliest)
-        prompts = types.prompts(body, self.service, "prompt")
+        prompts = await run_in_threadpool(types.prompts, body, self.service, "prompt")
         return await self._answer(request, body, "text_completion", prompts, wanted)
 
     async def embed(self, request: Request) -> Response:
@@ -76,7 +78,7 @@ class OpenAI:
             raise RequestError("dimensions is not supported", "dimensions")
         types.adapter(body, self.service)
         encoding = body.take("encoding_format", str, default="float")
-        inputs = types.prompts(body, self.service, "input")
+        inputs = await run_in_threadpool(types.prompts, body, self.service, "input")
         if self._embedding >= _MOST_EMBEDDING:
             raise BusyError(f"{self._embedding} requests for embeddings are running")
         self._embedding += 1

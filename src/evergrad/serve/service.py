@@ -80,15 +80,32 @@ class Service:
         Half of the context is left for the answer then, and a question goes with its answer.
         """
         require(len(messages) > 0, "messages is empty", "give at least one message")
-        kept = list(messages)
-        prompt = self.format.prompt(kept)
-        first = int(kept[0]["role"] == "system")  # what the system says stays
-        while shorten and len(kept) > first + 1 and len(prompt) > self.context // 2:
-            kept.pop(first)
-            while len(kept) > first + 1 and kept[first]["role"] == "assistant":
-                kept.pop(first)
-            prompt = self.format.prompt(kept)
-        return prompt
+        prompt = self.format.prompt(messages)
+        if not shorten or len(prompt) <= self.context // 2:
+            return prompt
+        system = list(messages[: messages[0]["role"] == "system"])  # what the system says stays
+        turns = messages[len(system) :]
+        last = len(turns) - 1
+        begins = [n for n in range(1, last) if turns[n]["role"] != "assistant"]
+        return self._first_that_fits(system, turns, [*begins, last])
+
+    def _first_that_fits(
+        self, system: list[Message], turns: Sequence[Message], begins: Sequence[int]
+    ) -> list[int]:
+        """The prompt that begins with the first of these turns that leaves room, or the last.
+
+        A conversation can have thousands of turns: the first is found by bisection.
+        """
+        found: list[int] | None = None
+        low, high = 0, len(begins)
+        while low < high:
+            middle = (low + high) // 2
+            prompt = self.format.prompt([*system, *turns[begins[middle] :]])
+            if len(prompt) <= self.context // 2:
+                found, high = prompt, middle
+            else:
+                low = middle + 1
+        return found or self.format.prompt([*system, *turns[begins[-1] :]])
 
     def text_prompt(self, text: str) -> list[int]:
         return self.tokenizer.encode(text)
