@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,51 @@ def test_an_interrupt_stops_the_answer_and_not_the_program(
     assert 0 < len(found.messages[1]["content"]) < 20
     assert "(stopped)" in capsys.readouterr().out
     assert service.engine.is_idle and service.engine.table.used == 0
+
+
+def test_a_signal_inside_a_step_takes_effect_after_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever Ctrl-C is pressed, the engine has whole steps, and goes on with the next answer."""
+    engine, step, where = service.engine, service.engine.step, [0]
+
+    def pressed(name: str) -> None:
+        whole = getattr(engine, name)
+
+        def interrupted() -> None:
+            where[0] += 1
+            if where[0] % 5 == 0:
+                signal.raise_signal(signal.SIGINT)
+            whole()
+            if where[0] % 5 == 1:
+                signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(engine, name, interrupted)
+
+    for name in ("_admit", "_prefill", "_decode", "_sweep"):
+        pressed(name)
+    before = signal.getsignal(signal.SIGINT)
+    found = talk(service, *["hi"] * 6)
+    assert len(found.messages) == 12 and where[0] > 20
+    assert engine.is_idle and engine.table.used == 0 and engine.table.reserved == 0
+    assert signal.getsignal(signal.SIGINT) is before
+    monkeypatch.undo()
+    assert engine.step == step
+    assert talk(service, "hi").messages == talk(service, "hi").messages
+
+
+def test_an_interrupted_command_gives_up_the_line(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that is pressed while a command is done, or before an answer begins."""
+
+    def interrupted(*given: Any, **named: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Terminal, "_save", interrupted)
+    monkeypatch.setattr(service, "chat_prompt", interrupted)
+    found = talk(service, "/save x", "hi", "/temp 1", "/quit", "never read")
+    assert found.is_over and found.temperature == 1.0
 
 
 def test_answers_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

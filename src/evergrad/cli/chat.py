@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,9 @@ def chat(
         if web:
             start(place, host, port, token, options, page=True)
             return
+        for stream in (sys.stdin, sys.stdout):  # what cannot be read or shown ends no conversation
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")
         service = service_of(place, **{**options, "sequences": 1})  # there is one conversation
         try:
             Terminal(service, temperature, length, seed).run()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 import time
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -59,36 +62,37 @@ class Terminal:
         click.echo("/help shows the commands, /quit ends.")
         while not self.is_over:
             try:
-                line = self.read("> ").strip()
+                self._read_and_do()
             except EOFError:
                 click.echo()
                 return
             except KeyboardInterrupt:  # nothing is being answered: the line is given up
                 click.echo("\n(/quit ends)")
-                continue
-            if line.startswith("/"):
-                self.command(line)
-            elif line:
-                self.answer(line)
+
+    def _read_and_do(self) -> None:
+        line = self.read("> ").strip()
+        if line.startswith("/"):
+            self.command(line)
+        elif line:
+            self.answer(line)
 
     # -- answers ------------------------------------------------------------------------------
 
     def answer(self, text: str) -> None:
         """Show the answer to a message as it comes; what came before Ctrl-C counts as said."""
-        self.messages.append({"role": "user", "content": text})
+        question = {"role": "user", "content": text}
         found: list[str] = []
         begin = time.perf_counter()
         count = 0
         try:
-            prompt = self.service.chat_prompt(self.messages, shorten=True)
+            prompt = self.service.chat_prompt([*self.messages, question], shorten=True)
             count = self._follow(prompt, found)
         except KeyboardInterrupt:
             click.echo(click.style(" (stopped)", dim=True), nl=False)
         except ValueError as error:
-            self.messages.pop()
             click.echo(f"error: {error}")
             return
-        self.messages.append({"role": "assistant", "content": "".join(found)})
+        self.messages += [question, {"role": "assistant", "content": "".join(found)}]
         rate = count / max(time.perf_counter() - begin, 1e-9)
         told = f"  [{count} tokens, {rate:.0f} tokens/s]" if count else ""
         click.echo(click.style(told, dim=True))
@@ -102,7 +106,8 @@ class Terminal:
         count = 0
         try:
             while True:
-                engine.step()
+                with _uninterrupted():
+                    engine.step()
                 for event in events:
                     is_end = isinstance(event, Finished)
                     piece = text.finish() if isinstance(event, Finished) else text.add(event.token)
@@ -113,8 +118,9 @@ class Terminal:
                         return count
                 events.clear()
         finally:
-            sequence.cancel()
-            engine.run()
+            with _uninterrupted():
+                sequence.cancel()
+                engine.run()
 
     def _sampling(self) -> Sampling:
         return Sampling(self.temperature, top_k=self.top_k, top_p=self.top_p, seed=self.seed)
@@ -161,6 +167,22 @@ class Terminal:
             line = json.dumps({"messages": self.messages}, ensure_ascii=False)
             file.write(line.encode() + b"\n")
         click.echo(f"saved in {value}")
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C takes effect at the end: inside a step it would leave the engine's tables torn."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed.is_set():
+        raise KeyboardInterrupt
 
 
 def _number(kind: type[T], name: str, value: str) -> T:
