@@ -14,6 +14,7 @@ import numpy as np
 from evergrad.core.bind import bind, cast
 from evergrad.core.compound import Compound, CompoundType
 from evergrad.core.dtypes import FLOATING, can_cast, from_numpy_dtype
+from evergrad.core.eager.in_place import overwriting
 from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.node import GraphNode, Leaf, Node, next_sequence
 from evergrad.core.op import TABLE, Attrs, Op, Specialization
@@ -310,11 +311,16 @@ def _run_into(
     if not is_plainly_writable(state, target):
         check_writable(state, target, None)
     out, run = target._value, specialization.op.eval
+    overwrite = specialization.overwrite
+    if overwrite is None:
+        overwrite = specialization.overwrite = overwriting(specialization) or False
     token = numpy_errors.set(QUIET)
     try:
+        if overwrite is not False and overwrite(out, values):
+            pass
         # NumPy (2.5 and before) reads wrong elements in the loop of ``negative`` for strided inputs
         # and outputs, so that ufuncs of one argument do not write to strided memory.
-        if len(values) == 1 and not out.flags.c_contiguous:
+        elif len(values) == 1 and not out.flags.c_contiguous:
             out[...] = run(*values, **specialization.attrs)
         else:
             run(*values, out=out, **specialization.attrs)

@@ -280,6 +280,7 @@ class Specialization:
         "op",
         "operands",
         "out_types",
+        "overwrite",
         "run",
         "selects",
         "single",
@@ -314,6 +315,8 @@ class Specialization:
         self.always_contiguous: bool = isinstance(op.eval, np.ufunc) and len(out_types[0].shape) < 2
         self.vjp_programs: dict[int, VjpProgram] = {}
         self.run: Callable[..., Any] = evaluator(op, attrs, types, operands, out_types)
+        # The loop of the in-place form, made by its first call; false if there is none.
+        self.overwrite: Any = None
 
     def vjp_program(self, needs: int) -> VjpProgram:
         """The vjp with respect to the arguments in the bit set ``needs``."""

@@ -99,12 +99,13 @@ class Emit:
     The formula has no branches, so that it holds for registers of elements as well as for one.
     ``floats``: integer arguments are left to NumPy. ``single``: so is float64. ``numbered``: the
     elements depend on their position in the result, which the function is given last. ``exact``:
-    the result is one of the arguments, so there is nothing to round.
+    the result is one of the arguments, so there is nothing to round. ``integers``: eager mode
+    evaluates integers by its native loop, too, for which NumPy has no single fast call.
     """
 
     __slots__ = (
-        "cost", "exact", "floats", "function", "is_lowered", "numbered", "reason", "single",
-        "strided",
+        "cost", "exact", "floats", "function", "integers", "is_lowered", "numbered", "reason",
+        "single", "strided",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +118,7 @@ class Emit:
         single: bool = False,
         numbered: bool = False,
         exact: bool = False,
+        integers: bool = False,
         is_lowered: bool = False,
         strided: bool = False,
     ) -> None:
@@ -127,6 +129,7 @@ class Emit:
         self.single: bool = single
         self.numbered: bool = numbered
         self.exact: bool = exact
+        self.integers: bool = integers
         # Whether the compiler has a kernel or a decomposition for the row as a whole.
         self.is_lowered: bool = is_lowered
         # Whether its kernels write results of any strides, if the last dimension is contiguous.
@@ -138,6 +141,7 @@ class _Options(TypedDict, total=False):
     single: bool
     numbered: bool
     exact: bool
+    integers: bool
 
 
 def cheap(function: Callable[..., Value], **options: Unpack[_Options]) -> Emit:

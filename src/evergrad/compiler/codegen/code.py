@@ -28,8 +28,9 @@ class Code:
         self.lines.append(f"  {name} = {text}")
         return name
 
-    def call(self, function: str, type: str, *args: str) -> str:
-        """Call an intrinsic (named without its type) or a helper of :mod:`.vecmath.functions`."""
+    def call(self, function: str, type: str, *args: str, flags: str = "contract") -> str:
+        """Call an intrinsic (named without its type) or a helper of :mod:`.vecmath.functions`;
+        ``flags`` are those of calls on floats."""
         if function.startswith("llvm."):
             mangled = f"{function}.{_mangled(type)}"
             given = ", ".join([type] * len(args))
@@ -38,7 +39,7 @@ class Code:
             mangled = f"{function}_{_mangled(type)}"
             self.helpers.update(vecmath.definitions(function, _mangled(type)))
         words = ", ".join(f"{type} {a}" for a in args)
-        return self.op(f"call contract {type} @{mangled}({words})" if type in FLOATS
+        return self.op(f"call {flags} {type} @{mangled}({words})" if type in FLOATS
                        else f"call {type} @{mangled}({words})")  # fmt: skip
 
 

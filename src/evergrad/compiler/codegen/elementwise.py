@@ -290,8 +290,8 @@ class Element:
         return self._extreme("min", a, b)
 
     def _extreme(self, word: str, a: str, b: str) -> str:
-        if self.kind.is_float:
-            return self.call(f"llvm.{word}imum", a, b)
+        if self.kind.is_float:  # the sign of the greater of two zeros is open
+            return self.code.call(f"llvm.{word}imum", self.type, a, b, flags="nsz contract")
         if self.type == "i1":
             return self.op(f"{'or' if word == 'max' else 'and'} i1 {a}, {b}")
         return self.code.call(f"llvm.{'s' if self.kind.signed else 'u'}{word}", self.type, a, b)

@@ -51,6 +51,7 @@ _CHUNK = 1 << 17
 _from_buffer: Callable[[Any], Any] = c_char.from_buffer
 
 _FLOATS = (dtypes.float32, dtypes.float64)
+_INTEGERS = (dtypes.int64, dtypes.int32, dtypes.int16, dtypes.int8, dtypes.uint8)
 # Kernels by row, attributes, element types, which operands are numbers and how they broadcast;
 # false: there is none.
 _kernels: dict[Any, Any] = {}
@@ -60,16 +61,9 @@ def may_use_loop(
     op: Op, types: tuple[ArgType, ...], operands: tuple[Any, ...], out_types: tuple[TensorType, ...]
 ) -> bool:
     """Whether a row on these types may be evaluated by one native loop."""
-    if op.emit.function is None or op.emit.numbered or op.eager_loop is False:
+    if not is_loop_over(op, operands, out_types):
         return False
     out = out_types[0]
-    if (
-        len(out_types) != 1
-        or out.dtype not in (*_FLOATS, dtypes.bool_)
-        or operands[-1].dtype not in _FLOATS
-        or not all(_is_supported(t) for t in operands)
-    ):
-        return False
     if all(t.shape == out.shape or not t.shape for t in operands):
         return prefers_loop(op) and any(t.shape == out.shape for t in operands)
     if (
@@ -89,10 +83,29 @@ def prefers_loop(op: Op) -> bool:
     return op.emit.cost is Cost.EXPENSIVE and not isinstance(op.eval, np.ufunc)
 
 
-def _is_supported(operand: TensorType) -> bool:
-    return operand.dtype in (*_FLOATS, dtypes.bool_) and (
-        bool(operand.shape) or operand.dtype in _FLOATS
+def is_loop_over(
+    op: Op, operands: tuple[TensorType, ...], out_types: tuple[TensorType, ...]
+) -> bool:
+    """Whether a row has a loop over arrays of these element types."""
+    if op.emit.function is None or op.emit.numbered or op.eager_loop is False:
+        return False
+    out = out_types[0]
+    return (
+        len(out_types) == 1
+        and out.dtype in (*_FLOATS, *_INTEGERS, dtypes.bool_)
+        and (operands[-1].dtype in _FLOATS or _may_loop_over_integers(op, operands, out))
+        and all(_is_supported(t) for t in operands)
     )
+
+
+def _may_loop_over_integers(op: Op, operands: tuple[TensorType, ...], out: TensorType) -> bool:
+    """Whether the loop may compute with integers: NumPy has fast calls for their arithmetic."""
+    return op.emit.integers and operands[-1].dtype in _INTEGERS and out.dtype is operands[-1].dtype
+
+
+def _is_supported(operand: TensorType) -> bool:
+    numbers = (*_FLOATS, *_INTEGERS)
+    return operand.dtype in numbers or (operand.dtype is dtypes.bool_ and bool(operand.shape))
 
 
 class Broadcast(NamedTuple):
@@ -144,7 +157,7 @@ def loop_evaluator(
     if not all(shape == out.shape or not shape for shape in shapes):
         broadcast = broadcast_of(shapes, out.shape)
     is_number = tuple([not shape for shape in shapes])
-    loop = _Loop(op, attrs, operands, out, broadcast)
+    loop = Loop(op, attrs, operands, out, broadcast)
     count = out.numel
     if len(operands) == 1:
         return _unary_evaluator(loop, count, plain)
@@ -159,10 +172,10 @@ def loop_evaluator(
         least = _LEAST_OF_MANY if forced is None else forced
         if count < least or not count or not config.EAGER_KERNELS:
             return plain(*given)
-        words = _words(given)
+        words = _words(given, loop.number)
         if words is None:
             given = tuple(map(in_order, given))
-            words = _words(given)
+            words = _words(given, loop.number)
         if words is None or not loop.is_ready():
             return plain(*given)
         return loop.run(given, words)
@@ -170,7 +183,7 @@ def loop_evaluator(
     return run
 
 
-def _words(operands: Sequence[Any]) -> list[float] | None:
+def _words(operands: Sequence[Any], number: Callable[[Any], float]) -> list[float] | None:
     """Operands as a loop takes them: numbers, and addresses of arrays; ``None`` if one is
     strided."""
     words: list[Any] = []
@@ -178,7 +191,7 @@ def _words(operands: Sequence[Any]) -> list[float] | None:
         if operand.__class__ is float:
             words.append(operand)
         elif operand.__class__ is not np.ndarray or not operand.shape:
-            words.append(float(operand))
+            words.append(number(operand))
         elif operand.flags.carray:
             words.append(addressof(_from_buffer(operand)))
         else:
@@ -192,9 +205,7 @@ def in_order(operand: Any) -> Array | float:
     return operand if is_readable else contiguous_copy(operand)
 
 
-def _unary_evaluator(
-    loop: _Loop, count: int, plain: Callable[..., object]
-) -> Callable[..., object]:
+def _unary_evaluator(loop: Loop, count: int, plain: Callable[..., object]) -> Callable[..., object]:
     """The same for one operand, without a list of operands."""
 
     def run(operand: Any) -> Any:
@@ -214,7 +225,7 @@ def _unary_evaluator(
 
 
 def _binary_evaluator(
-    loop: _Loop, count: int, plain: Callable[..., object]
+    loop: Loop, count: int, plain: Callable[..., object]
 ) -> Callable[..., object]:
     """The same for two operands with dimensions."""
     extents = loop.extents
@@ -240,9 +251,10 @@ def _binary_evaluator(
 
 
 def _number_evaluator(
-    loop: _Loop, count: int, plain: Callable[..., object]
+    loop: Loop, count: int, plain: Callable[..., object]
 ) -> Callable[..., object]:
     """The same for one operand with dimensions, and numbers behind it."""
+    number = loop.number
 
     def run(operand: Any, *numbers: Any) -> Any:
         forced = config.EAGER_KERNEL_ELEMENTS
@@ -254,7 +266,7 @@ def _number_evaluator(
         result = loop.allocate()
         loop.function(
             addressof(_from_buffer(result)), addressof(_from_buffer(operand)),
-            *map(float, numbers), count,
+            *map(number, numbers), count,
         )  # fmt: skip
         return result
 
@@ -267,6 +279,7 @@ def any_extent_loop(
 ) -> Callable[..., object]:  # fmt: skip
     """The same for small operands of any one shape and numbers; ``plain`` for all others."""
     is_number = tuple([not t.shape for t in operands])
+    number = _number_for(operands)
     numpy_type = out.dtype.np
     found: Any = None
 
@@ -275,9 +288,9 @@ def any_extent_loop(
         shape: Any = None
         words: list[Any] = []
         copies: list[Any] = []
-        for operand, number in zip(given, is_number, strict=True):
-            if number:
-                words.append(float(operand))
+        for operand, is_one in zip(given, is_number, strict=True):
+            if is_one:
+                words.append(number(operand))
                 continue
             if operand.__class__ is not np.ndarray or not operand.size:
                 return plain(*given)
@@ -304,19 +317,26 @@ def any_extent_loop(
     return run
 
 
-class _Loop:
-    """The native loop of a row for some types, compiled by the first call."""
+class Loop:
+    """The native loop of a row for some types, compiled by the first call; with ``in_place`` one
+    that overwrites the first operand."""
 
-    __slots__ = ("allocate", "broadcast", "count", "extents", "function", "key", "made", "sizes")
+    __slots__ = (
+        "allocate", "broadcast", "count", "extents", "function", "in_place", "is_number", "key",
+        "made", "number", "sizes",
+    )  # fmt: skip
 
     def __init__(
         self, op: Op, attrs: Attrs, operands: tuple[TensorType, ...], out: TensorType,
-        broadcast: Broadcast | None,
+        broadcast: Broadcast | None, in_place: bool = False,
     ) -> None:  # fmt: skip
         self.count = out.numel
         self.allocate = pool.allocator(out.shape, out.dtype.np)
         self.broadcast = broadcast
         self.key = op, attrs, operands, out
+        self.in_place = in_place
+        self.number = _number_for(operands)
+        self.is_number = [not t.shape for t in operands]
         self.sizes = [t.dtype.itemsize for t in (*operands, out)]
         self.function: Any = None
         self.made = False
@@ -333,7 +353,7 @@ class _Loop:
 
     def is_ready(self) -> bool:
         if not self.made:
-            found = native_loop(*self.key, self.broadcast)
+            found = native_loop(*self.key, self.broadcast, self.in_place)
             self.function = found and found[self.count >= _BRIEF]
             self.made = True
         return self.function is not False
@@ -343,7 +363,7 @@ class _Loop:
         if self.count < PARALLEL_MIN_ELEMENTS:
             self.function(addressof(_from_buffer(result)), *words, *self.extents)
         elif self.broadcast is None:
-            _in_parallel(self.function, given, result)
+            _in_parallel(self.function, given, result, self.number)
         else:
             self.rows_in_parallel(_address(result), words)
         return result
@@ -357,7 +377,10 @@ class _Loop:
 
         def chunk(first: int) -> None:
             offsets = iter(steps)
-            moved = [w if isinstance(w, float) else w + first * next(offsets) for w in words]
+            moved = [
+                w if is_one else w + first * next(offsets)
+                for w, is_one in zip(words, self.is_number, strict=True)
+            ]
             count = min(most, rows - first)
             self.function(out + first * row_bytes, *moved, *steps, count, columns)
 
@@ -366,28 +389,36 @@ class _Loop:
 
 def native_loop(
     op: Op, attrs: Attrs, operands: tuple[TensorType, ...], out: TensorType,
-    broadcast: Broadcast | None,
+    broadcast: Broadcast | None, in_place: bool = False,
 ) -> Any:  # fmt: skip
     """The kernel for these element types, with and without the GIL; false if there is none."""
     is_column = None if broadcast is None else broadcast.is_column
     kinds = tuple([(t.dtype, not t.shape) for t in operands])
-    key = op.name, tuple(attrs.items()), out.dtype, kinds, is_column
+    key = op.name, tuple(attrs.items()), out.dtype, kinds, is_column, in_place
     found = _kernels.get(key)
     if found is None:
-        found = _elementwise_kernel(op, attrs, operands, out, is_column) or False
+        found = _elementwise_kernel(op, attrs, operands, out, is_column, in_place) or False
         _kernels[key] = found
     return found
 
 
-def _in_parallel(loop: Any, operands: tuple[Any, ...], result: Array) -> None:
+def _in_parallel(
+    loop: Any, operands: tuple[Any, ...], result: Array, number: Callable[[Any], float]
+) -> None:
     """Chunks of a large call by several threads."""
 
-    def chunk(*given: Array | float, out: Array) -> None:
-        words = [o if isinstance(o, float) else _address(o) for o in given]
+    def chunk(*given: Any, out: Array) -> None:
+        words = [_address(o) if o.__class__ is np.ndarray else o for o in given]
         loop(_address(out), *words, out.size)
 
-    numbers = [o if isinstance(o, np.ndarray) and o.ndim else float(o) for o in operands]
+    numbers = [o if isinstance(o, np.ndarray) and o.ndim else number(o) for o in operands]
     parallel_ufunc(chunk)(*numbers, out=result)
+
+
+def _number_for(operands: tuple[TensorType, ...]) -> Callable[[Any], float]:
+    """What makes a number of an operand without dimensions: rows that take integers as such promote
+    all their numbers alike."""
+    return int if operands[-1].dtype in _INTEGERS else float
 
 
 def _address(array: Any) -> int:

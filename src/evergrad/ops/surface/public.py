@@ -47,7 +47,7 @@ def expose(
     *names: str,
     function: bool = True,
     method: bool = True,
-    inplace: bool = False,
+    inplace: bool | Callable[..., Tensor] = False,
     out: bool = True,
     numpy_names: bool = False,
     keywords: Mapping[str, str] | None = None,
@@ -55,8 +55,8 @@ def expose(
 ) -> Callable[[F], F]:
     """Make a function public under its own name and any further ``names``.
 
-    ``method`` also gives tensors the method, ``inplace`` the form with an underscore, ``out`` lets
-    the function take ``out=``, ``numpy_names`` lets it take ``axis`` and ``keepdims``, and
+    ``method`` also gives tensors the method, ``inplace`` the form with an underscore, which writes
+    the result of the function or is a function of its own; ``out`` lets the function take ``out=``, ``numpy_names`` lets it take ``axis`` and ``keepdims``, and
     ``keywords`` further names of its arguments: PyTorch's overloads call one argument by several.
     ``into`` is the namespace that offers the function, ``evergrad`` itself if not given.
     """
@@ -74,7 +74,8 @@ def expose(
             if method:
                 setattr(Tensor, name, form)
             if inplace:
-                setattr(Tensor, name + "_", _in_place_form(name, form))
+                writer = None if inplace is True else inplace
+                setattr(Tensor, name + "_", _in_place_form(name, form, writer))
         if names and method and plain.__name__.startswith("_"):
             form.__name__ = names[0]  # what __torch_function__ reads
         return plain
@@ -183,8 +184,12 @@ def _direct_in_place(
     return named_in_place(unary if arity == 1 else binary, name, function)
 
 
-def _in_place_form(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
+def _in_place_form(
+    name: str, function: Callable[..., Any], writer: Callable[..., Tensor] | None = None
+) -> Callable[..., Tensor]:
     def in_place(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if writer is not None and not kwargs:
+            return writer(input, *args)
         since = next_sequence()
         result = without_autocast(function)(input, *args, **kwargs)
         return write_result(name, input, result, since)

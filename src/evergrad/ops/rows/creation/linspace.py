@@ -41,11 +41,20 @@ def _points(start: Any, end: Any, steps: int, dtype: dtype) -> Array:
         kind = dtype.np
     start, end = kind.type(start), kind.type(end)
     step = float((end - start) / kind.type(max(steps - 1, 1)))
-    up = np.arange(steps, dtype=np.float64)
-    down = up[::-1]
-    first = np.arange(steps) < steps // 2
-    points = np.where(first, fma64(up, step, float(start)), fma64(down, -step, float(end)))
-    return points.astype(kind)
+    half = steps // 2
+    # A number of less than 2^29 times a float32 is exact in float64: one rounding follows.
+    added = _product_added if kind == np.float32 and steps < 1 << 29 else fma64
+    points = np.empty(steps, kind)
+    points[:half] = added(np.arange(half, dtype=np.float64), step, float(start))
+    down = np.arange(steps - half, dtype=np.float64)[::-1]
+    points[half:] = added(down, -step, float(end))
+    return points
+
+
+def _product_added(a: Array, b: float, c: float) -> Array:
+    a *= b
+    a += c
+    return a
 
 
 def _narrow_points(start: float, end: float, steps: int, dtype: dtype) -> Array:

@@ -256,7 +256,11 @@ def rsub(input: object, other: object, alpha: object = 1) -> Tensor:
 mul: TensorFunction = expose_op(MUL, ("mul", "multiply"), inplace=True, params=("input", "other"))
 
 
-@expose("divide", inplace=True)
+def _div_in_place(self: Tensor, other: object) -> Tensor:
+    return write_in_place(DIV, self, other)
+
+
+@expose("divide", inplace=_div_in_place)
 def div(input: object, other: object, *, rounding_mode: str | None = None) -> Tensor:
     """``input / other``; rounded towards zero with ``"trunc"``, downwards with ``"floor"``."""
     if rounding_mode is None:
@@ -616,7 +620,9 @@ def _where_meet(types: Sequence[TensorType | type]) -> tuple[dtype, ...]:
 
 WHERE = linear("where", blocked.where, _where_type, _where_transpose,
                batch=batch_elementwise, arguments=(1, 2), promote=_where_meet,
-               eager_loop=True, emit=cheap(lambda b, c, x, y: b.choose(c, x, y), exact=True),
+               eager_loop=True, emit=cheap(
+                   lambda b, c, x, y: b.choose(c, x, y), exact=True, integers=True
+               ),
                autocast=AutocastPolicy.KEEP, eager_derivative=1 << 14, shape_generic=True,
                doc="a where the condition holds, else b.")  # fmt: skip
 WHERE.selects = True

@@ -9,13 +9,26 @@ import numpy as np
 
 from evergrad.core.bind import bind
 from evergrad.core.families import elementwise, not_complex
+from evergrad.core.inplace import write_in_place, write_result
+from evergrad.core.node import next_sequence
 from evergrad.core.row_facts import Builder, Value, cheap
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.basic import fitting, where
 from evergrad.ops.surface.public import expose
 
+_BOUNDS = frozenset({int, float})
 
-@expose("clip", inplace=True)
+
+def _clamp_in_place(self: Tensor, min: object = None, max: object = None) -> Tensor:
+    """``clamp_`` between two numbers without a temporary."""
+    bounds = fitting(min, self), fitting(max, self)
+    if min.__class__ in _BOUNDS and max.__class__ in _BOUNDS:
+        return write_in_place(CLAMP, self, *bounds)
+    since = next_sequence()
+    return write_result("clamp", self, clamp(self, min, max), since)
+
+
+@expose("clip", inplace=_clamp_in_place)
 def clamp(input: Tensor, min: object = None, max: object = None) -> Tensor:
     """Held between ``min`` and ``max``; the slope is 1 inside and on the bounds, else 0."""
     if min is None and max is None:
@@ -42,19 +55,19 @@ def emit_clamp(b: Builder, x: Value, low: Value, high: Value) -> Value:
 CLAMP_MIN = elementwise(
     "clamp_min", np.maximum,
     (lambda t, y, x, low: where(x >= low, t, 0), lambda t, y, x, low: where(x < low, t, 0)),
-    accepts=not_complex, emit=cheap(_emit_clamp_min), eager_loop=True,
+    accepts=not_complex, emit=cheap(_emit_clamp_min, integers=True), eager_loop=True,
     doc="Held above a bound.",
 )  # fmt: skip
 CLAMP_MAX = elementwise(
     "clamp_max", np.minimum,
     (lambda t, y, x, high: where(x <= high, t, 0), lambda t, y, x, high: where(x > high, t, 0)),
-    accepts=not_complex, emit=cheap(_emit_clamp_max), eager_loop=True,
+    accepts=not_complex, emit=cheap(_emit_clamp_max, integers=True), eager_loop=True,
     doc="Held below a bound.",
 )  # fmt: skip
 CLAMP = elementwise(
     "clamp", lambda x, low, high, **out: np.minimum(np.maximum(x, low), high, **out),
     (lambda t, y, x, low, high: where((x >= low) & (x <= high), t, 0), None, None),
-    emit=cheap(emit_clamp),
+    emit=cheap(emit_clamp, integers=True),
     accepts=not_complex, eager_loop=True, doc="Held between two numbers.",
 )  # fmt: skip
 

@@ -14,7 +14,9 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import batch_elementwise, elementwise, meet, not_complex, opaque
+from evergrad.core.inplace import write_in_place, write_result
 from evergrad.core.namespace import late_bound
+from evergrad.core.node import next_sequence
 from evergrad.core.row_facts import AutocastPolicy, Builder, Value, cheap, lowered
 from evergrad.core.shapes import tensor_type
 from evergrad.core.tensor import Array, Tensor
@@ -60,7 +62,14 @@ ABS_COMPLEX = opaque(
 )  # fmt: skip
 
 
-@expose("absolute", inplace=True)
+def _abs_in_place(self: Tensor) -> Tensor:
+    if self.dtype.is_complex or self.dtype is dtypes.bool_:
+        since = next_sequence()
+        return write_result("abs", self, abs(self), since)
+    return write_in_place(ABS_REAL, self)
+
+
+@expose("absolute", inplace=_abs_in_place)
 def abs(input: Tensor) -> Tensor:
     """The absolute value."""
     if input.dtype.is_complex:
