@@ -25,6 +25,7 @@ MOST_KEPT = 64
 _ELEMENTS = {"float32": "float", "float64": "double", 4: "i32", 8: "i64", 2: "i16", 1: "i8"}
 _WORDS = {
     "gather_elements": ("out", "x", "index", "outer", "extent", "many", "inner"),
+    "take_elements": ("out", "x", "index", "outer", "extent", "many"),
     "take_rows": ("out", "x", "index", "outer", "extent", "many", "inner"),
     "scatter_add": ("out", "x", "index", "outer", "extent", "many", "inner"),
     "add_rows": ("out", "x", "index", "outer", "extent", "many", "inner"),
@@ -110,6 +111,20 @@ class _Builder(KernelBuilder):
                 with self.when(is_inside):
                     action(here, self.add(self.mul(self.add(whole, index), inner), i))
                 self.note_missed(is_inside)
+
+    def take_elements(self) -> None:
+        """``out[o, j] = x[o, index[j]]``, unless an index is out of bounds."""
+        extent, many = self["extent"], self["many"]
+        with self.loop(many) as j:
+            self.note_missed(self.index_at(j)[1])
+        missed = self.op("load i64, ptr %missed")
+        with self.when(self.op(f"icmp eq i64 {missed}, 0")), self.loop(self["outer"]) as o:
+            target = self.at(self["out"], self.mul(o, many))
+            row = self.at(self["x"], self.mul(o, extent))
+            with self.loop(many) as j:
+                address = self.op(f"getelementptr i64, ptr {self['index']}, i64 {j}")
+                index = self.op(f"load i64, ptr {address}")
+                self.store(self.load(self.at(row, index)), self.at(target, j))
 
     def take_rows(self) -> None:
         """``out[o, j, :] = x[o, index[j], :]``"""

@@ -116,14 +116,16 @@ def take_evaluator(
     if itemsize > 8 or index.dtype is not dtypes.int64 or not total or not x.numel:
         return plain
     allocate = pool.allocator(shape, x.dtype.np)
+    name = "take_elements" if width == 1 else "take_rows"
+    extents = (outer, extent, count) if width == 1 else (outer, extent, count, width)
 
     def run(array: Any, places: Any) -> Any:
-        function = _function("take_rows", itemsize, total)
+        function = _function(name, itemsize, total)
         if not function or not (array.flags.carray and places.flags.carray):
             return plain(array, places)
         out = allocate()
         addresses = address_of(out), address_of(array), address_of(places)
-        missed = function(*addresses, outer, extent, count, width)
+        missed = function(*addresses, *extents)
         return plain(array, places) if missed else out
 
     return run

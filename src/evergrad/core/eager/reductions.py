@@ -15,6 +15,7 @@ import numpy as np
 
 from evergrad import config
 from evergrad.core import dtypes
+from evergrad.core.row_facts import Combine, EagerReduction
 from evergrad.core.shapes import Shape, TensorType, reduced_shape
 from evergrad.extension import ExtensionPoint
 from evergrad.memory import pool
@@ -33,7 +34,10 @@ _BRIEF = 1 << 14
 # Columns of fewer neighbours would leave most lanes of a vector empty.
 _LEAST_COLUMNS = 8
 
+_from_buffer: Callable[[Any], Any] = c_char.from_buffer
+
 _FLOATS = (dtypes.float32, dtypes.float64)
+_IN_TWO_LOOPS = (Combine.SUM, Combine.MAX, Combine.MIN)
 # Kernels by reduction, element type and direction; False: there is none.
 _kernels: dict[Any, Any] = {}
 
@@ -42,9 +46,12 @@ def may_reduce(op: Op, attrs: Attrs, operands: tuple[Any, ...], out: TensorType)
     """Whether a row on these types may be evaluated by one native loop."""
     if op.eager_reduction is None or len(operands) != 1 or operands[0].dtype not in _FLOATS:
         return False
+    if out.dtype is not operands[0].dtype:
+        return False
+    if surrounding_extents(operands[0].shape, attrs["dims"]) is not None:
+        return op.eager_reduction.combine in _IN_TWO_LOOPS and not op.eager_reduction.squares
     outer, count, inner = reduced_extents(operands[0].shape, attrs["dims"])
-    at_all = outer * count * inner > 0 and out.dtype is operands[0].dtype
-    return at_all and (inner == 1 or inner >= _LEAST_COLUMNS)
+    return outer * count * inner > 0 and (inner == 1 or inner >= _LEAST_COLUMNS)
 
 
 def reduced_extents(shape: Shape, dims: Shape) -> tuple[int, int, int]:
@@ -55,7 +62,67 @@ def reduced_extents(shape: Shape, dims: Shape) -> tuple[int, int, int]:
     return math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:])
 
 
+def surrounding_extents(shape: Shape, dims: Shape) -> tuple[int, int, int] | None:
+    """The extents of the first dimensions, the middle and the last ones, where all but the middle
+    are reduced, as by statistics of channels; ``None`` for other dimensions and no elements."""
+    kept = [d for d in range(len(shape)) if d not in dims]
+    if not kept or not kept[0] or kept[-1] == len(shape) - 1:
+        return None
+    if len(kept) != kept[-1] - kept[0] + 1 or 0 in shape:
+        return None
+    first, last = kept[0], kept[-1] + 1
+    return math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:])
+
+
 def reduction_evaluator(
+    op: Op, attrs: Attrs, operand: TensorType, out: TensorType, plain: Callable[..., object]
+) -> Callable[..., object]:
+    """An evaluator by native loops from a number of elements on."""
+    found = surrounding_extents(operand.shape, attrs["dims"])
+    if found is not None:  # as may_reduce() has found
+        return _around_the_middle(op, found, operand, out, plain)
+    return _by_one_loop(op, attrs, operand, out, plain)
+
+
+def _around_the_middle(
+    op: Op, extents: tuple[int, int, int], operand: TensorType, out: TensorType,
+    plain: Callable[..., object],
+) -> Callable[..., object]:  # fmt: skip
+    """Along the last dimensions by one loop, then its few results along the first ones by
+    another."""
+    assert op.eager_reduction is not None
+    first, middle, last = extents
+    total, dtype = operand.numel, operand.dtype.np
+    allocate = pool.allocator(out.shape, dtype)
+    plainly = EagerReduction(op.eager_reduction.combine)
+    divisor = first * last if op.eager_reduction.mean else 1
+
+    def run(array: Any) -> Any:
+        forced = config.EAGER_KERNEL_ELEMENTS
+        least = _LEAST_ELEMENTS if forced is None else forced
+        if total < least or not config.EAGER_KERNELS or array.__class__ is not np.ndarray:
+            return plain(array)
+        if not array.flags.carray:
+            if total >= _BRIEF:
+                return plain(array)
+            array = array.copy()
+        along_rows = _loop((plainly, operand.dtype, True))
+        along_columns = _loop((plainly, operand.dtype, False))
+        if along_rows is False or along_columns is False:
+            return plain(array)
+        parts, found = np.empty((first, middle), dtype), allocate()
+        between = addressof(_from_buffer(parts))
+        address = addressof(_from_buffer(array))
+        along_rows[total >= _BRIEF](between, address, first * middle, last, 1)
+        along_columns[0](addressof(_from_buffer(found)), between, 1, first, middle)
+        if divisor != 1:
+            np.divide(found, divisor, out=found)
+        return found
+
+    return run
+
+
+def _by_one_loop(
     op: Op, attrs: Attrs, operand: TensorType, out: TensorType, plain: Callable[..., object]
 ) -> Callable[..., object]:
     """An evaluator by one native loop from a number of elements on; ``plain`` for fewer, and for
@@ -65,7 +132,7 @@ def reduction_evaluator(
     total = operand.numel
     allocate = pool.allocator(out.shape, out.dtype.np)
     key = op.eager_reduction, operand.dtype, inner == 1
-    from_buffer: Callable[[Any], Any] = c_char.from_buffer
+    from_buffer = _from_buffer
     loop: Any = None
 
     def run(array: Array | Var) -> Any:
@@ -98,7 +165,7 @@ def any_extent_reduction(
     """The same for small arrays of any shape."""
     dims, keepdim = attrs["dims"], attrs["keepdim"]
     numpy_type = operand.dtype.np
-    from_buffer: Callable[[Any], Any] = c_char.from_buffer
+    from_buffer = _from_buffer
 
     def run(array: Array) -> Any:
         forced = config.EAGER_KERNEL_ELEMENTS

@@ -222,6 +222,11 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         weight = reshape(weight, (channels,) + (1,) * (input.ndim - 2))
     elif weight.ndim and not input.ndim:
         weight = reshape(weight, ())
+    return _prelu(input, weight)  # type: ignore[no-any-return]
+
+
+@eager_composite(least=512)
+def _prelu(input: Tensor, weight: Tensor) -> Tensor:
     return where(input > 0, input, input * weight)
 
 
@@ -436,7 +441,11 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     extent = input._type.shape[dim]
     if extent % 2:
         raise ShapeError(f"Halving dimension must be even, but dimension {dim} is size {extent}")
-    half = extent // 2
+    return _glu(input, dim=dim, half=extent // 2)  # type: ignore[no-any-return]
+
+
+@eager_composite(least=512, uncast=True)
+def _glu(input: Tensor, *, dim: int, half: int) -> Tensor:
     gate = sigmoid(narrow(input, dim, half, half))
     return narrow(input, dim, 0, half) * gate
 

@@ -31,6 +31,7 @@ from evergrad.ops.composite.activations import (
 )
 from evergrad.ops.composite.losses import chosen_reduction, reduced
 from evergrad.ops.rows.check import require
+from evergrad.ops.rows.creation.constants import arange
 from evergrad.ops.rows.elementwise.basic import exp, log, where
 from evergrad.ops.rows.indexing.functions import first_where, index_select, one_hot
 from evergrad.ops.rows.indexing.scatter import gather
@@ -335,12 +336,22 @@ def multi_margin_loss(
         )
     places = reshape(target, (samples,))
     require((places >= 0) & (places < classes), RuntimeError, lambda: "target out of range")
+    loss = _lacking(scores, places, weight, p=p, margin=margin)
+    return reduced(loss if input.ndim == 2 else reshape(loss, ()), reduction)
+
+
+@eager_composite(least=64)
+def _lacking(
+    scores: Tensor, places: Tensor, weight: Tensor | None, *, p: int, margin: float
+) -> Tensor:
+    """The losses of all samples: the mean over classes."""
+    classes = scores._type.shape[1]
     lacking = relu(scores - unsqueeze(_at(scores, places), 1) + margin)  # slope 0 at 0
-    loss = where(one_hot(places, classes) == 1, 0, lacking if p == 1 else lacking * lacking)
+    is_target = unsqueeze(places, 1) == arange(classes)
+    loss = where(is_target, 0, lacking if p == 1 else lacking * lacking)
     if weight is not None:
         loss = loss * unsqueeze(index_select(weight, 0, places), 1)
-    loss = total(loss, 1) / classes
-    return reduced(loss if input.ndim == 2 else reshape(loss, ()), reduction)
+    return total(loss, 1) / classes
 
 
 @autocast_policy(AutocastPolicy.FLOAT32)

@@ -7,6 +7,7 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import cast
+from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.families import result_dtype
 from evergrad.core.prepared import prepared
 from evergrad.core.row_facts import AutocastPolicy
@@ -107,6 +108,11 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     dim = normalize_dim(dim, len(shape))
     found = result_dtype((x1._type, x2._type))
     x1, x2 = (expand(cast(x, found), shape) for x in (x1, x2))
+    return _cosine(x1, x2, dim=dim, eps=eps)  # type: ignore[no-any-return]
+
+
+@eager_composite(least=512)
+def _cosine(x1: Tensor, x2: Tensor, *, dim: int, eps: float) -> Tensor:
     product = _direction(x1, dim, eps) * _direction(x2, dim, eps)
     return total(product, dim)
 

@@ -13,6 +13,8 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import cast
+from evergrad.core.eager.fusion import eager_composite
+from evergrad.core.prepared import fixed, prepared
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.tensor import Tensor
 from evergrad.core.types import Array
@@ -42,6 +44,7 @@ def _corners_aligned(align_corners: bool | None, name: str) -> bool:
     return bool(align_corners)
 
 
+@prepared
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The positions that affine maps ``theta`` [N, 2, 3] (or [N, 3, 4]) give to the elements of
     an image of ``size``, from -1 to 1."""
@@ -63,7 +66,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     along = [_positions(n, aligned).astype(theta.dtype.np) for n in extents]
     mesh = np.meshgrid(*along, indexing="ij")
     points = np.stack([*reversed(mesh), np.ones_like(mesh[0])], -1).reshape(-1, rank + 1)
-    grid = matmul(adopt(points), transpose(theta, 1, 2))
+    grid = matmul(fixed(adopt(points)), transpose(theta, 1, 2))
     return reshape(grid, (size[0], *extents, rank))
 
 
@@ -83,6 +86,13 @@ def grid_sample(
     """The image [N, C, ...] at the positions of ``grid`` [N, ..., 2 or 3], between -1 and 1."""
     _check_sampling(input, grid, mode, padding_mode)
     aligned = _corners_aligned(align_corners, "grid_sample and affine_grid")
+    return _sampled(  # type: ignore[no-any-return]
+        input, grid, mode=mode, padding_mode=padding_mode, aligned=aligned
+    )
+
+
+@eager_composite(least=16)
+def _sampled(input: Tensor, grid: Tensor, *, mode: str, padding_mode: str, aligned: bool) -> Tensor:
     target, input, grid = input.dtype, widened(input), widened(grid)
     extents = input._type.shape[2:]
     rank = len(extents)

@@ -16,6 +16,7 @@ import numpy as np
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import INTEGRAL, bool_
+from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.families import elementwise
 from evergrad.core.prepared import not_repeated, prepared
 from evergrad.core.row_facts import AutocastPolicy, Builder, Value, expensive
@@ -38,6 +39,9 @@ from evergrad.ops.surface.casting import result_type
 from evergrad.ops.surface.handles import detach
 
 Distance = Callable[[Tensor, Tensor], Tensor]
+
+# From so many elements on one native program is faster than the plan of a loss.
+_LEAST_FUSED = 1 << 12
 
 
 # -- reduction ----------------------------------------------------------------------------------
@@ -82,13 +86,12 @@ def _matched(input: Tensor, target: Tensor, stacklevel: int = 3) -> tuple[Tensor
     return expand(input, shape), expand(target, shape)
 
 
-def _difference(name: str, input: Tensor, target: Tensor) -> Tensor:
-    """Input less target, of which one may be boolean, but none complex."""
+def _compared(name: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Input and target of one shape; one may be boolean or of integers, but none complex."""
     x, y = _matched(input, target, stacklevel=4)
     x, y = (cast(v, w.dtype) if v.dtype is bool_ else v for v, w in ((x, y), (y, x)))
-    difference = x - y
-    require_floating(name, difference)
-    return difference
+    require_floating(name, x if x.dtype.category >= y.dtype.category else y)
+    return x, y
 
 
 def _check_weight(input: Tensor, weight: Tensor) -> None:
@@ -117,8 +120,15 @@ def mse_loss(
 ) -> Tensor:  # fmt: skip
     """The squared difference."""
     reduction = chosen_reduction(reduction, size_average, reduce)
-    difference = _difference("mse_loss", input, target)
-    return _weighted(square(difference), input, weight, reduction)
+    x, y = _compared("mse_loss", input, target)
+    if weight is None:
+        return _mean_of_squares(x, y, reduction=reduction)  # type: ignore[no-any-return]
+    return _weighted(square(x - y), input, weight, reduction)
+
+
+@eager_composite(least=_LEAST_FUSED)
+def _mean_of_squares(x: Tensor, y: Tensor, *, reduction: str) -> Tensor:
+    return reduced(square(x - y), reduction)
 
 
 @autocast_policy(AutocastPolicy.FLOAT32)
@@ -143,12 +153,18 @@ def smooth_l1_loss(
     reduction = chosen_reduction(reduction, size_average, reduce)
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
-    difference = _difference("smooth_l1_loss", input, target)
-    size = absolute(difference)
+    x, y = _compared("smooth_l1_loss", input, target)
     if beta == 0:
-        return reduced(size, reduction)
-    loss = where(size >= beta, size - 0.5 * beta, square(difference) * (0.5 / beta))
-    return reduced(loss, reduction)
+        return reduced(absolute(x - y), reduction)
+    return reduced(_rounded_off(x, y, edge=beta, slope=1.0, curve=0.5 / beta), reduction)
+
+
+@eager_composite(least=_LEAST_FUSED)
+def _rounded_off(x: Tensor, y: Tensor, *, edge: float, slope: float, curve: float) -> Tensor:
+    """The absolute difference with a parabola within ``edge`` of 0."""
+    difference = x - y
+    size = absolute(difference)
+    return where(size >= edge, (size - 0.5 * edge) * slope, square(difference) * curve)
 
 
 @autocast_policy(AutocastPolicy.FLOAT32)
@@ -161,9 +177,8 @@ def huber_loss(
     reduction = chosen_reduction(reduction, None, None)
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
-    difference = _difference("huber_loss", input, target)
-    size = absolute(difference)
-    loss = where(size >= delta, (size - 0.5 * delta) * delta, square(difference) * 0.5)
+    x, y = _compared("huber_loss", input, target)
+    loss: Tensor = _rounded_off(x, y, edge=delta, slope=delta, curve=0.5)
     if weight is not None:
         _check_weight(input, weight)
         loss = loss * weight

@@ -56,8 +56,9 @@ def expose(
     """Make a function public under its own name and any further ``names``.
 
     ``method`` also gives tensors the method, ``inplace`` the form with an underscore, which writes
-    the result of the function or is a function of its own; ``out`` lets the function take ``out=``, ``numpy_names`` lets it take ``axis`` and ``keepdims``, and
-    ``keywords`` further names of its arguments: PyTorch's overloads call one argument by several.
+    the result of the function or is a function of its own; ``out`` lets the function take ``out=``,
+    ``numpy_names`` lets it take ``axis`` and ``keepdims``, and ``keywords`` further names of its
+    arguments: PyTorch's overloads call one argument by several.
     ``into`` is the namespace that offers the function, ``evergrad`` itself if not given.
     """
     further = {**(_NUMPY_NAMES if numpy_names else {}), **(keywords or {})}
