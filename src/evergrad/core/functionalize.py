@@ -259,9 +259,10 @@ class FunctionalizingTrace(Trace):
         otherwise."""
         return None
 
-    def note_data_set(self, tensor: Tensor) -> bool:
-        """Whether a write does what replacing the memory of an outside tensor does."""
-        return True
+    def set_data(self, tensor: Tensor, value: Tensor) -> bool:
+        """The memory of a tensor is about to be replaced by that of a value; whether this trace
+        has done it."""
+        return False
 
     def note_exact_read(self, number: PythonNumber) -> None:
         """Python reads the value of a number of this trace."""
@@ -330,11 +331,11 @@ def note_grad_set(tensor: Tensor) -> None:
         trace.grads_set.add(id(tensor))
 
 
-def note_data_set(tensor: Tensor) -> bool:
-    """Note that the memory of an outside tensor is about to be replaced; whether a write does the
-    same."""
+def note_new_handle(tensor: Tensor) -> None:
+    """Note in a functionalizing trace that a handle on an existing storage was made."""
     trace = functionalizing_trace()
-    return trace is None or trace.note_data_set(tensor)
+    if trace is not None:
+        trace.note_handle(tensor)
 
 
 def note_flag_read(tensor: Tensor) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from evergrad.core.compound import Compound
+from evergrad.core.functionalize import note_new_handle
 from evergrad.core.meta import MetaTensor, meta_tensor
 from evergrad.core.tensor import Tensor, detached, note_handle, on_storage
 from evergrad.memory.ledger import PARAMETER
@@ -40,6 +41,7 @@ class Parameter(Tensor):
             cls = Parameter
         source = detached(data)
         made = on_storage(source._value, source._type, source._storage, source._view, cls)
+        note_new_handle(made)
         made._storage.tag(PARAMETER)
         if requires_grad:
             made.requires_grad_()

@@ -103,8 +103,6 @@ def capture(
     if state.uses_attributes():
         raise NotWholeError("a tensor among the arguments has attributes")
     flags = changed_flags(trace)
-    if trace.kept_by_replacing():
-        raise NotWholeError("Python keeps the former memory of a tensor whose data is replaced")
     if state.changed_filters():
         raise NotWholeError("the filters of warnings are changed")
     if state.changed_decimals():

@@ -10,14 +10,18 @@ is also a program for later calls is decided at its end (:mod:`.capture`).
 from __future__ import annotations
 
 import operator
-import sys
 import weakref
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evergrad.compiler.frontend.data_exchange import (
+    can_exchange,
+    exchange,
+    forget_captures,
+    handles_on,
+)
 from evergrad.compiler.frontend.paths.data_reads import DATA, DataReads, slice_of, subgraph
 from evergrad.compiler.frontend.reasons import trace_error
 from evergrad.core.functionalize import FunctionalizingTrace
@@ -39,11 +43,6 @@ if TYPE_CHECKING:
 
 # Runs a graph on the arrays of its inputs.
 RunSegment = Callable[[Graph, list[Any]], list[Any]]
-
-
-# The references to a tensor that the table of made handles, the list of those found and the look at
-# it hold; each capture holds another one.
-_OWN_REFERENCES = 4
 
 
 class NotWholeError(Exception):
@@ -107,9 +106,6 @@ class Session(FunctionalizingTrace):
         self.sparse_weights: list[Tensor] = []
         # Handles on outside storages that the call has made, by id.
         self.made: dict[int, Tensor] = {}
-        # What ``.data`` was set of: the storage, its former value, the handles that the call had
-        # made before, and the tensor.
-        self.replaced: list[tuple[Storage, Var, list[int], int, Tensor]] = []
         self.made_numbers: list[weakref.ref[object]] = []
         # The default generator, if it was named.
         self.named_default: list[object] = []
@@ -264,41 +260,23 @@ class Session(FunctionalizingTrace):
         self.data.has_sizes = True
         return operator.index(number)
 
-    def note_data_set(self, tensor: Tensor) -> bool:
-        """A write replaces the elements of all tensors on a storage, and ``.data`` that of one: it
-        is a write if there are no others. Those that the call has made are given the former
-        elements at its end."""
-        storage = tensor._storage
-        others = () if self.flags is None else self.flags.tensors()
-        if storage.shared or any(t is not tensor and t._storage is storage for t in others):
-            return False
-        if any(known is storage for known, *_ in self.replaced):
-            return False
-        former = trace_value(self, detached(tensor))
-        self.replaced.append((storage, former, [*self.made], len(self.handles), tensor))
-        return True
+    def set_data(self, tensor: Tensor, value: Tensor) -> bool:
+        """The memory of a tensor is about to be replaced by that of a value. Where the tensor is
+        from before the call, their contents are exchanged, or else the rest of the call runs
+        eagerly. Whether they were exchanged."""
+        if self.flags is None or self.flags.has(tensor) or not self.is_of_the_call(tensor):
+            if can_exchange(self, tensor, value):
+                exchange(self, tensor, value)
+                return True
+            self.leave(f".data of a {tensor._type} from outside was set to a {value._type}")
+        else:
+            forget_captures(self, tensor)
+            self.handles.append(weakref.ref(tensor))
+        return False
 
-    def kept_by_replacing(self) -> list[tuple[Tensor, Var]]:
-        """The tensors that Python keeps on memory which ``.data`` has replaced, with what they
-        held."""
-        found: list[tuple[Tensor, Var]] = []
-        if not self.replaced:
-            return found
-        captured = Counter(id(tensor) for _, tensor in self.captures)
-        for storage, former, made, count, tensor in self.replaced:
-            held = [self.made[key] for key in made if key in self.made]
-            held = [t for t in held if sys.getrefcount(t) > _OWN_REFERENCES + captured[id(t)]]
-            held += [t for reference in self.handles[:count] if (t := reference()) is not None]
-            on_storage = {id(t): t for t in held if t._storage is storage and t is not tensor}
-            found += [(t, former) for t in on_storage.values()]
-        return found
-
-    def separate_replaced(self) -> None:
-        """Give the tensors that ``.data`` has left behind a storage of their own."""
-        for tensor, former in self.kept_by_replacing():
-            tensor._storage = type(tensor._storage)(former, tensor._storage.type, 0)
-            tensor._value = former
-            self.note_handle(tensor)
+    def is_of_the_call(self, tensor: Tensor) -> bool:
+        """Whether the call has made a tensor."""
+        return any(handle is tensor for handle in handles_on(self, tensor._storage))
 
     def note_exact_read(self, number: PythonNumber) -> None:
         """A program for one exact float of the data would hardly run again."""
@@ -309,7 +287,6 @@ class Session(FunctionalizingTrace):
         if self.fullgraph:
             raise trace_error(what)
         self.breaks.append(Break(what, user_location(1)))
-        self.separate_replaced()
         self.flush()
         if self.after_flush is not None:
             self.after_flush()
@@ -462,7 +439,6 @@ class Session(FunctionalizingTrace):
     def end(self) -> None:
         """Compute what is left, at the end of a call."""
         if not self.is_off:
-            self.separate_replaced()
             self.flush()
         self.abandon()
 
@@ -473,7 +449,7 @@ class Session(FunctionalizingTrace):
         self.after_flush = self.marks_text = None
         self.modes = self.flags = None
         self.visible = ()
-        self.copies, self.made, self.sparse_weights, self.replaced = {}, {}, [], []
+        self.copies, self.made, self.sparse_weights = {}, {}, []
         self.data.forget()
 
     def forget(self) -> None:
@@ -485,7 +461,6 @@ class Session(FunctionalizingTrace):
         self.abandon()
         self.functionalizer = self
         self.handles, self.nodes, self.copies, self.made = [], [], {}, {}
-        self.replaced = []
         self.data.forget()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core.bind import bind
-from evergrad.core.functionalize import functionalizing_trace, mark_single_use, note_data_set
+from evergrad.core.functionalize import functionalizing_trace, note_new_handle
 from evergrad.core.inplace import assign
 from evergrad.core.memory_format import strided
 from evergrad.core.mutation_counter import MUTATIONS
@@ -91,16 +91,17 @@ def _data(self: Tensor) -> Tensor:
 def _set_data(self: Tensor, value: Tensor) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
-    if isinstance(value._storage.value, Var) and not isinstance(self._storage.value, Var):
-        if value._type.same(self._type) and note_data_set(self):
+    trace = functionalizing_trace()
+    if trace is not None and trace.set_data(self, value):
+        return
+    held = value._storage.value
+    is_traced = isinstance(held, Var) and held.trace is not trace
+    if is_traced and not isinstance(self._storage.value, Var):
+        if trace is None and value._type.same(self._type):
             with using(grad=False):
                 assign(self, value)
             return
         materialize(value, f".data of a {self._type} from outside was set to a {value._type}")
-    trace = functionalizing_trace()
-    is_outside = trace is not None and id(self._storage) in trace.written
-    if is_outside or not isinstance(self._storage.value, Var):
-        mark_single_use("the memory of a tensor is replaced by the function")
     source = detached(value)
     self._type = source._type
     self._value = source._value
@@ -147,6 +148,7 @@ def set_(
 def as_subclass(self: Tensor, cls: type[Tensor]) -> Tensor:
     """The same elements and history, as another class of tensor."""
     made = on_storage(self._value, self._type, self._storage, self._view, cls)
+    note_new_handle(made)
     made._node, made._index, made._leaf = current_node(self), self._index, self._leaf
     return made
 

@@ -19,6 +19,7 @@ from types import BuiltinFunctionType, CodeType, FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.frontend.state.code_reads import is_users_module
+from evergrad.compiler.frontend.state.profile_hook import profile_hook
 
 if TYPE_CHECKING:
     from evergrad.compiler.frontend.session import Session
@@ -84,21 +85,17 @@ class LibraryCalls:
         found: set[LibraryFunction] = set()
         codes: set[CodeType] = set()
         builtins = {id(held): held for held in deferred if isinstance(held, BuiltinFunctionType)}
-        former = sys.getprofile()
 
         def hook(frame: FrameType, event: Any, argument: Any) -> None:
             if event == "call":
                 codes.add(frame.f_code)
             elif event == "c_call" and id(argument) in builtins:
                 found.add(builtins[id(argument)])
-            if former is not None:
-                former(frame, event, argument)
 
-        sys.setprofile(hook)
         try:
-            yield found
+            with profile_hook(hook):
+                yield found
         finally:
-            sys.setprofile(former)
             found |= deferred.keys() & codes
             directories = _site_directories() if found else ()
             self.ran |= found

@@ -8,7 +8,6 @@ the walk of the next one includes it.
 from __future__ import annotations
 
 import gc
-import sys
 import sysconfig
 import weakref
 from collections.abc import Iterable, Iterator
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.frontend.recording.call_log import CallLog
+from evergrad.compiler.frontend.state.profile_hook import profile_hook
 
 _INTERNAL = tuple(
     f"{path}/" for path in (
@@ -41,7 +41,6 @@ class ObservedCode:
     @contextmanager
     def observe(self, codes: set[CodeType]) -> Iterator[None]:
         """Add the code that this thread runs meanwhile."""
-        former = sys.getprofile()
         inside = 0
 
         def hook(frame: FrameType, event: Any, argument: Any) -> None:
@@ -54,14 +53,9 @@ class ObservedCode:
                     codes.add(code)
             elif event == "return" and frame.f_code is _PERFORMS:
                 inside -= 1
-            if former is not None:
-                former(frame, event, argument)
 
-        sys.setprofile(hook)
-        try:
+        with profile_hook(hook):
             yield
-        finally:
-            sys.setprofile(former)
 
     def add(self, codes: set[CodeType], reached: Iterable[CodeType]) -> str | None:
         """Add the functions that have run but were not reached; the name of one of them."""
