@@ -326,3 +326,34 @@ def test_sixty_batch_sizes_of_a_training_step() -> None:
     gc.collect()
     assert LEDGER.live <= live + (1 << 16)
     assert len(compiled.programs) == 16
+
+
+@pytest.mark.filterwarnings("ignore:.*shapes of")
+def test_small_shapes_that_do_not_recur_are_run_by_python() -> None:
+    """As of a cache of keys that grows; programs are planned for those that recur after all."""
+    compiled = eg.compile(lambda held, x: eg.cat([held, x.sin()]))
+    kinds, held = [], eg.zeros(1)
+    for n in range(40):
+        x = eg.full((1,), float(n))
+        expected = [*held.tolist(), x.sin().item()]
+        held = compiled(held, x)
+        np.testing.assert_allclose(held.tolist(), expected, rtol=1e-6)
+        kinds.append(compiled.last_call.kind)
+    assert kinds == ["whole"] * 32 + ["eager"] * 8
+    assert "new at nearly every call" in compiled.last_call.reason
+    kinds = []
+    for _ in range(4):
+        compiled(eg.zeros(40), eg.zeros(1))
+        kinds.append(compiled.last_call.kind)
+    assert kinds == ["eager", "eager", "whole", "whole"]
+    compiled(eg.zeros(3), eg.zeros(1))
+    assert compiled.last_call.kind == "whole"
+
+
+@pytest.mark.filterwarnings("ignore:.*shapes of")
+@pytest.mark.parametrize("options", [{"fullgraph": True}, {"check_finite": True}])
+def test_functions_with_checks_have_programs_for_all_shapes(options: dict[str, bool]) -> None:
+    compiled = eg.compile(lambda x: x * 2, **options)
+    for n in range(1, 36):
+        compiled(eg.ones(n))
+        assert compiled.last_call.kind == "whole"

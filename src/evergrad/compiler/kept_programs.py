@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from evergrad.compiler.cache.new_signatures import REASON, SMALL_ELEMENTS, NewSignatures
 from evergrad.compiler.cache.program_lru import ProgramLRU
 from evergrad.compiler.cache.signature_churn import SignatureChurn, leaf_paths
 from evergrad.compiler.calls.call_path import FastPath
@@ -34,7 +35,6 @@ _MOST_SIGNATURES = 64
 # So many calls run in segments before Python alone runs further ones, if equations compute fewer
 # elements on average: to record an equation takes as long as to compute half a million of them.
 _SMALL_CALLS = 8
-_SMALL_ELEMENTS = 1 << 18
 # The most programs that keep their lowering, which only reports read.
 _LOWERINGS_KEPT = 4
 # How often a tensor of which numbers are read is another one before these are taken to vary.
@@ -57,8 +57,8 @@ class KeptPrograms:
 
     __slots__ = (
         "arena", "calls_without", "changed_storages", "check_finite", "churn", "fast_paths",
-        "function", "function_name", "memory_limit", "path_policy", "programs", "refusal",
-        "replacements", "small_calls", "stale_programs", "variants", "varying_storages",
+        "function", "function_name", "memory_limit", "new_signatures", "path_policy", "programs",
+        "refusal", "replacements", "small_calls", "stale_programs", "variants", "varying_storages",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +73,7 @@ class KeptPrograms:
         self.arena = SharedArena()
         self.programs = ProgramLRU[Variant, Variant]()
         self.churn = SignatureChurn(self.function_name)
+        self.new_signatures = NewSignatures()
         # The paths that it takes by the data.
         self.path_policy = PathPolicy()
         # How many programs were found to be stale when a call was traced again.
@@ -92,11 +93,14 @@ class KeptPrograms:
         self.fast_paths: dict[Variant, FastPath] = {}
 
     def reason_for_python(self, call: PythonCall) -> str | None:
-        """Why a call is run by Python alone: a guard fails at nearly every call with this
+        """Why a call is run by Python alone: its signature is new, as nearly all are; a guard fails at nearly every call with this
         signature, so that a program for it would not be used again; or the function reaches so much
         that it takes long to find out that it is no program; or its segments are small. ``None``
         for other calls, and for some of these later on."""
         known = self.variants.get(call.key, [])
+        may_be_eager = not self.check_finite and self.memory_limit is None
+        if not known and may_be_eager and self.new_signatures.is_rare(call.key):
+            return REASON
         is_failing = (
             self.replacements[call.key] >= _MOST_ROUNDS
             and len(_without_paths(known)) >= VARIANT_LIMIT
@@ -118,7 +122,7 @@ class KeptPrograms:
         """Note a call that has run in segments, and why."""
         if session.is_passing:
             return
-        if session.elements >= _SMALL_ELEMENTS * session.equation_count:
+        if session.elements >= SMALL_ELEMENTS * session.equation_count:
             self.small_calls.pop(call.key, None)
             return
         earlier = self.small_calls.get(call.key)
@@ -172,6 +176,8 @@ class KeptPrograms:
         if churn is not None:
             warnings.warn(churn, RuntimeWarning, stacklevel=user_stacklevel())
         variant = Variant(captured, self.check_finite, self.memory_limit, self.arena, on_disk)
+        if not known:
+            self.new_signatures.note_program(call.key, captured.graph)
         self.variants.setdefault(call.key, []).append(variant)
         self.forget(self.programs.put(variant, variant))
         for kept in list(self.programs)[:-_LOWERINGS_KEPT]:
