@@ -188,7 +188,7 @@ def test_a_task_that_shows_nothing_is_told(
 
 def test_missing_and_damaged_checkpoints(gpt: str, tmp_path: Path, run: Run) -> None:
     missing = run("sample", str(tmp_path / "nothing.ckpt"))
-    assert missing.exit_code == 5 and "there is no checkpoint" in missing.output
+    assert missing.exit_code == 2 and "there is no checkpoint" in missing.output
     (tmp_path / "empty").mkdir()
     assert run("sample", str(tmp_path / "empty")).exit_code == 5
     path = next(Path(gpt).rglob("*.ckpt"))

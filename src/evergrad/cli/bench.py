@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 import evergrad
-from evergrad.cli.configured import prepared, telling_errors
+from evergrad.cli.configured import prepared
 from evergrad.train.config import PRESETS, ConfigError, RunConfig, nearest, preset
 from evergrad.train.task import TASKS
 
@@ -118,20 +118,19 @@ def bench(
     Exit codes: 0 if all ran, 2 for an option that cannot be used; with --peers 1 if a step of
     evergrad's failed or computed something else.
     """
-    with telling_errors():
-        if peers:
-            sys.exit(_run_peers(words))
-        if words:
-            raise ConfigError(_misplaced(words[0]))
-        if threads is not None:
-            evergrad.set_num_threads(threads)
-        timings = []
-        for config in [preset(task, size) for task in _chosen(tasks)]:
-            timings.append(time_task(config, seconds))
-            if not as_json:
-                click.echo(_line(timings[-1], with_head=len(timings) == 1))
-        if as_json:
-            click.echo(json.dumps([asdict(timing) for timing in timings], indent=1))
+    if peers:
+        sys.exit(_run_peers(words))
+    if words:
+        raise ConfigError(_misplaced(words[0]))
+    if threads is not None:
+        evergrad.set_num_threads(threads)
+    timings = []
+    for config in [preset(task, size) for task in _chosen(tasks)]:
+        timings.append(time_task(config, seconds))
+        if not as_json:
+            click.echo(_line(timings[-1], with_head=len(timings) == 1))
+    if as_json:
+        click.echo(json.dumps([asdict(timing) for timing in timings], indent=1))
 
 
 def _chosen(tasks: str) -> list[str]:

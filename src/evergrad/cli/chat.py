@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from evergrad.cli.configured import telling_errors
 from evergrad.cli.serve import PORT, start
 from evergrad.cli.served import service_of, takes_model
 from evergrad.cli.terminal import Terminal
@@ -47,20 +46,23 @@ def chat(
       evergrad chat
       evergrad chat runs/chat --temperature 0.3
       evergrad chat runs/chat --web
+
+    \b
+    Exit codes: 0 at /quit, 2 for an option or path that cannot be used, 5 for a checkpoint that is
+    damaged, 130 for Ctrl-C while the model is loaded or trained.
     """
-    with telling_errors():
-        place = _default(tiny) if checkpoint is None else checkpoint
-        if web:
-            start(place, host, port, token, options, page=True)
-            return
-        for stream in (sys.stdin, sys.stdout):  # what cannot be read or shown ends no conversation
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="replace")
-        service = service_of(place, **{**options, "sequences": 1})  # there is one conversation
-        try:
-            Terminal(service, temperature, length, seed).run()
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+    place = _default(tiny) if checkpoint is None else checkpoint
+    if web:
+        start(place, host, port, token, options, page=True)
+        return
+    for stream in (sys.stdin, sys.stdout):  # what cannot be read or shown ends no conversation
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    service = service_of(place, **{**options, "sequences": 1})  # there is one conversation
+    try:
+        Terminal(service, temperature, length, seed).run()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _default(tiny: bool) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,6 @@ import click
 
 import evergrad
 from evergrad.core.rng.default_generator import using_generator
-from evergrad.errors import MemoryLimitError
 from evergrad.train.config import (
     DEFAULT_PRESET,
     PRESETS,
@@ -23,7 +21,6 @@ from evergrad.train.config import (
     read_config,
 )
 from evergrad.train.directory import RunDirectory, missing_run
-from evergrad.train.exit_codes import ExitCode
 from evergrad.train.task import TASKS, task_class
 from evergrad.utils.atomic_file import unwritable
 
@@ -151,23 +148,3 @@ def prepared(config: RunConfig) -> Iterator[Prepared]:
     state = TrainingState(config, task)
     with using_generator(state.generator):
         yield Prepared(state, state.training_step())
-
-
-@contextmanager
-def telling_errors() -> Iterator[None]:
-    """End the command with a message and the exit code of what went wrong."""
-    try:
-        yield
-    except ConfigError as error:
-        _end(error, ExitCode.USAGE)
-    except (MemoryLimitError, MemoryError) as error:
-        _end(error, ExitCode.MEMORY)
-    except BrokenPipeError:  # the reader of the output has closed it; click knows how to end
-        raise
-    except (ModuleNotFoundError, OSError) as error:
-        _end(error, ExitCode.ERROR)
-
-
-def _end(error: Exception, code: ExitCode) -> None:
-    click.echo(f"error: {error}", err=True)
-    sys.exit(code)

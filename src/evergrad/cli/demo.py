@@ -13,7 +13,6 @@ from pathlib import Path
 
 import click
 
-from evergrad.cli.configured import telling_errors
 from evergrad.cli.timeline import draw_timeline
 from evergrad.core.tensor import Tensor
 from evergrad.memory.reports import size
@@ -50,7 +49,7 @@ def demo(steps: int, output: Path | None) -> None:
     Exit codes: 0 if both runs are equal to the bit and memory was as planned, 1 if not, 2 for an
     option that cannot be used.
     """
-    with telling_errors(), ExitStack() as stack:
+    with ExitStack() as stack:
         if output is None:
             output = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="evergrad-demo-")))
         elif output.exists() and (not output.is_dir() or any(output.iterdir())):

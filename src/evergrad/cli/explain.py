@@ -16,7 +16,6 @@ from evergrad.cli.configured import (
     chosen_config,
     prepared,
     takes_configuration,
-    telling_errors,
 )
 from evergrad.train.config import RunConfig
 
@@ -56,19 +55,19 @@ def explain(
       evergrad explain gpt --layers 2 --json step.json
 
     \b
-    Exit codes: 0 if it is shown, 2 for an option or file that cannot be used.
+    Exit codes: 0 if it is shown, 2 for an option or file that cannot be used, 6 if the
+    step cannot be done within --memory-limit.
     """
-    with telling_errors():
-        check_outputs(html, json)
-        found = explanations(chosen_config(size, words, trust_task))
-        if html is not None:
-            for name, explanation in found.items():
-                _write(_place(html, name, len(found)), explanation.html())
-        if json is not None:
-            data = {name: explanation.json() for name, explanation in found.items()}
-            _write(json, json_format.dumps(data, indent=1))
-        if html is None and json is None:
-            click.echo_via_pager("\n\n".join(str(e) for e in found.values()))
+    check_outputs(html, json)
+    found = explanations(chosen_config(size, words, trust_task))
+    if html is not None:
+        for name, explanation in found.items():
+            _write(_place(html, name, len(found)), explanation.html())
+    if json is not None:
+        data = {name: explanation.json() for name, explanation in found.items()}
+        _write(json, json_format.dumps(data, indent=1))
+    if html is None and json is None:
+        click.echo_via_pager("\n\n".join(str(e) for e in found.values()))
 
 
 def _place(path: Path, name: str, programs: int) -> Path:

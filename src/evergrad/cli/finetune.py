@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from evergrad.cli.configured import METAVAR, PASS_OPTIONS_ON, takes_size, telling_errors
+from evergrad.cli.configured import METAVAR, PASS_OPTIONS_ON, takes_size
 from evergrad.cli.train import run
 from evergrad.models.lora import save_adapter
 from evergrad.train.checkpoint import read_checkpoint
@@ -53,15 +53,14 @@ def finetune(
 
     Everything else is as with evergrad train: the run's files, --resume, exit codes.
     """
-    with telling_errors():
-        given = list(words)
-        if adapter is not None and not lora:
-            raise ConfigError("--save-adapter is for --lora: full fine-tuning has no adapter")
-        named = [] if given and not given[0].startswith("--") else ["dpo" if dpo else "chat"]
-        if lora:
-            given += ["--method", "lora"]
-        then = None if adapter is None else partial(_save, adapter)
-        code = run(size, resume, [*named, *given], then=then)
+    given = list(words)
+    if adapter is not None and not lora:
+        raise ConfigError("--save-adapter is for --lora: full fine-tuning has no adapter")
+    named = [] if given and not given[0].startswith("--") else ["dpo" if dpo else "chat"]
+    if lora:
+        given += ["--method", "lora"]
+    then = None if adapter is None else partial(_save, adapter)
+    code = run(size, resume, [*named, *given], then=then)
     sys.exit(code)
 
 

@@ -34,6 +34,19 @@ COMMANDS = {
 class CommandList(click.Group):
     """Commands whose modules are imported only when they run or print their help."""
 
+    def invoke(self, context: click.Context) -> object:
+        try:
+            return super().invoke(context)
+        except (click.exceptions.Exit, click.ClickException, click.Abort):
+            raise  # click reports them
+        except BaseException as error:
+            from evergrad.cli.failures import exit_code_of, report_failure  # start-up: layers
+
+            code = exit_code_of(error)
+            if code is None:
+                raise
+            sys.exit(report_failure(error, code))
+
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -69,4 +82,11 @@ def main() -> None:
       evergrad sample runs/gpt    let the trained model write
       evergrad chat               train a small chat model, and talk to it
       evergrad train --help       everything that can be set
+
+    \b
+    Exit codes of all commands:
+      0    done                          4    newest state not saved (disk full?)
+      1    an error, a check that fails  5    no checkpoint that is whole
+      2    wrong option, path or data    6    not enough memory
+      3    loss not finite               130  Ctrl-C             143  SIGTERM
     """

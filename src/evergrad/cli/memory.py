@@ -18,7 +18,6 @@ from evergrad.cli.configured import (
     chosen_config,
     prepared,
     takes_configuration,
-    telling_errors,
 )
 from evergrad.cli.timeline import draw_timeline
 from evergrad.memory.reports import size as told
@@ -80,16 +79,15 @@ def memory(
     Exit codes: 0 if the plan is shown, 2 for an option or file that cannot be used, 6 if the step
     cannot be done within --memory-limit.
     """
-    with telling_errors():
-        check_outputs(html)
-        config = chosen_config(size, words, trust_task)
-        plans = plan_training(config)
-        click.echo(as_text(config, plans))
-        if config.memory_limit is not None:
-            click.echo(f"\n{_effect(config, plans)}")
-        if html is not None:
-            html.write_text(as_page(config, plans), encoding="utf-8")
-            click.echo(f"\n{html}")
+    check_outputs(html)
+    config = chosen_config(size, words, trust_task)
+    plans = plan_training(config)
+    click.echo(as_text(config, plans))
+    if config.memory_limit is not None:
+        click.echo(f"\n{_effect(config, plans)}")
+    if html is not None:
+        html.write_text(as_page(config, plans), encoding="utf-8")
+        click.echo(f"\n{html}")
 
 
 def _effect(config: RunConfig, plans: Plans) -> str:

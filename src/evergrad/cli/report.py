@@ -8,7 +8,6 @@ import click
 
 from evergrad.cli.configured import trusts_tasks
 from evergrad.train.report import write_report
-from evergrad.train.values import ConfigError
 
 
 @click.command()
@@ -29,9 +28,5 @@ def report(run: Path, trust_task: tuple[str, ...]) -> None:
     \b
     Exit codes: 0 if the report is written, 2 if RUN holds no run.
     """
-    try:
-        files = write_report(run, trust_task)
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from error
-    for path in files:
+    for path in write_report(run, trust_task):
         click.echo(path)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import evergrad
-from evergrad.cli.configured import check_outputs, telling_errors, trusts_tasks
-from evergrad.train.checkpoint import CheckpointError, read_checkpoint
+from evergrad.cli.configured import check_outputs, trusts_tasks
+from evergrad.train.checkpoint import read_checkpoint
 from evergrad.train.config import ConfigError
 from evergrad.train.exit_codes import ExitCode
 
@@ -65,27 +65,22 @@ def sample(
       evergrad sample runs/flux --prompt "a red circle left of a blue square"
 
     \b
-    Exit codes: 0 done, 2 an option or a prompt that cannot be used, 5 no checkpoint there or
-    damaged, 130 Ctrl-C.
+    Exit codes: 0 done, 2 an option, path or prompt that cannot be used, 5 a checkpoint that is
+    damaged or a run without any, 130 Ctrl-C.
     """
-    with telling_errors():
-        check_outputs(output)
-        task, model = _read(checkpoint, trust_task)
-        if hasattr(task, "tokenizer"):
-            _refuse(output, "--output is for pictures; this model writes text")
-            _write(task.tokenizer, model, seed, **options)
-        else:
-            _show(task, model, seed, output, options["prompt"])
+    check_outputs(output)
+    task, model = _read(checkpoint, trust_task)
+    if hasattr(task, "tokenizer"):
+        _refuse(output, "--output is for pictures; this model writes text")
+        _write(task.tokenizer, model, seed, **options)
+    else:
+        _show(task, model, seed, output, options["prompt"])
 
 
 def _read(path: Path, trusted: tuple[str, ...]) -> tuple[Task, Module]:
-    try:
-        found = read_checkpoint(path, trusted)
-        task = found.task()
-        return task, found.model(task)
-    except CheckpointError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(ExitCode.NO_CHECKPOINT)
+    found = read_checkpoint(path, trusted)
+    task = found.task()
+    return task, found.model(task)
 
 
 def _refuse(value: object, problem: str) -> None:

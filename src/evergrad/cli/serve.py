@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 import click
 
-from evergrad.cli.configured import telling_errors
 from evergrad.cli.served import memory_line, service_of, takes_model
 from evergrad.train.config import ConfigError
 from evergrad.train.packages import package
@@ -34,9 +33,12 @@ def serve(checkpoint: Path, host: str, port: int, token: str | None, **options: 
       evergrad serve runs/chat
       evergrad serve runs/chat --weights int8 --adapter polite=adapters/polite
       evergrad serve runs/chat --host 0.0.0.0 --token "$TOKEN"
+
+    \b
+    Exit codes: 0 after Ctrl-C or SIGTERM, 2 for an option or path that cannot be used, 5 for a
+    checkpoint that is damaged.
     """
-    with telling_errors():
-        start(checkpoint, host, port, token, options, page=False)
+    start(checkpoint, host, port, token, options, page=False)
 
 
 def start(

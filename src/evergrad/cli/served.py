@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
+from evergrad.errors import FileFormatError
 from evergrad.models.lora import read_adapter
 from evergrad.models.quantize import quantize
 from evergrad.serve.engine import EngineConfig
 from evergrad.serve.service import Service
-from evergrad.train.checkpoint import CheckpointError
 from evergrad.train.config import ConfigError
 from evergrad.train.pretrained import load_pretrained
 
@@ -57,7 +57,9 @@ def service_of(
         config = EngineConfig(sequences=sequences, waiting=waiting)
         model = quantize(found.model, weights)
         return Service(model, found.tokenizer, found.name, config, proposing, known)
-    except (CheckpointError, ValueError) as error:
+    except FileFormatError:
+        raise
+    except ValueError as error:
         raise ConfigError(str(error)) from error
 
 

@@ -18,10 +18,8 @@ from evergrad.cli.configured import (
     takes_size,
     trusts_tasks,
 )
-from evergrad.distributed.mpi import launched_rank, launched_size
-from evergrad.distributed.progress import DistributedError
-from evergrad.errors import GradientError, MemoryLimitError
-from evergrad.train.checkpoint import CheckpointError
+from evergrad.cli.failures import exit_code_of, report_failure
+from evergrad.distributed.mpi import launched_size
 from evergrad.train.config import (
     ConfigError,
     RunConfig,
@@ -92,8 +90,8 @@ def train(
     \b
     Exit codes:
       0    done, or stopped early        4    newest state not saved (disk full?)
-      1    unexpected error              5    every checkpoint is damaged
-      2    wrong option or data          6    not enough memory
+      1    unexpected error              5    no checkpoint that is whole
+      2    wrong option, path or data    6    not enough memory
       3    loss not finite               130  Ctrl-C, saved      143  SIGTERM, saved
     """
     sys.exit(run(size, resume, list(words), trust_task))
@@ -107,23 +105,11 @@ def run(
     errors become a message and an exit code."""
     try:
         return _run(size, resume, words, trusted, then)
-    except ConfigError as error:
-        return _failed(error, ExitCode.USAGE)
-    except CheckpointError as error:
-        return _failed(error, ExitCode.NO_CHECKPOINT)
-    except (MemoryLimitError, MemoryError) as error:
-        return _failed(error, ExitCode.MEMORY)
-    except (DistributedError, GradientError, ImportError, OSError) as error:
-        return _failed(error, ExitCode.ERROR)
-    except KeyboardInterrupt:
-        return _failed("interrupted; the last checkpoint is untouched", ExitCode.INTERRUPTED)
-
-
-def _failed(error: object, code: ExitCode) -> ExitCode:
-    """Say why; an error that all ranks have is said by the first."""
-    if launched_rank() == 0 or isinstance(error, OSError):
-        click.echo(f"error: {error}", err=True)
-    return code
+    except BaseException as error:
+        code = exit_code_of(error)
+        if code is None:
+            raise
+        return report_failure(error, code)
 
 
 def _run(

@@ -33,6 +33,10 @@ _ACTIVATIONS: dict[str, Any] = {
 Tensors = dict[str, eg.Tensor]
 
 
+class DamagedModelError(FileFormatError, ValueError):
+    """Files of a model of which one is missing or truncated, or that do not belong together."""
+
+
 def is_hugging_face(path: Path) -> bool:
     """Whether a path is a folder in this layout, or a file of weights in one."""
     folder = path.parent if path.suffix == ".safetensors" else path
@@ -47,19 +51,19 @@ def load_hugging_face(folder: str | Path) -> GPT:
     try:
         options, convert = _options_of(described, place)
     except (AttributeError, KeyError, OverflowError, TypeError) as error:
-        raise ValueError(
+        raise DamagedModelError(
             f"{place / CONFIG} is damaged: {error!r}.\n  fix: get the file again."
         ) from error
     try:
         weights = _read_weights(place)
     except (OSError, FileFormatError) as error:
-        raise ValueError(f"{error}.\n  fix: get the files again.") from error
+        raise DamagedModelError(f"{error}.\n  fix: get the files again.") from error
     _require_weights(options, weights, place)
     model = GPT(options)
     try:
         model.load_state_dict(convert(weights, options))
     except (KeyError, RuntimeError) as error:
-        raise ValueError(
+        raise DamagedModelError(
             f"the weights in {place} are not those {CONFIG} describes: {error}.\n"
             "  fix: get the files again."
         ) from error
@@ -359,14 +363,14 @@ def _read_weights(place: Path) -> Tensors:
     if (place / WEIGHTS).is_file():
         return load_file(place / WEIGHTS)
     if not (place / INDEX).is_file():
-        raise ValueError(
+        raise DamagedModelError(
             f"{place} has neither {WEIGHTS} nor {INDEX}.\n"
             "  fix: save the model with safe serialization."
         )
     index = _read_json(place / INDEX)
     places = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(places, dict):
-        raise ValueError(f"{place / INDEX} has no weight_map.\n  fix: get the files again.")
+        raise DamagedModelError(f"{place / INDEX} has no weight_map.\n  fix: get the files again.")
     for name in places.values():
         # Names come from a file: a shard has to be a file of this folder.
         is_file = isinstance(name, str) and name and Path(name).name == name
@@ -406,7 +410,9 @@ def _read_json(path: Path) -> Any:
     try:
         return read_json(path, limits.TOKENIZER_BYTES, "set EVERGRAD_TOKENIZER_BYTES")
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}.\n  fix: get the file again.") from error
+        raise DamagedModelError(
+            f"{path} cannot be read: {error}.\n  fix: get the file again."
+        ) from error
 
 
 def _write_json(path: Path, value: object) -> None:

@@ -37,6 +37,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint that is damaged or missing."""
 
 
+class MissingCheckpointError(CheckpointError, ConfigError):
+    """A checkpoint or run that was named and does not exist."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint that was read, and found whole. It may name a task that is not in the table
@@ -95,7 +99,7 @@ def read_checkpoint(path: Path, trusted: Collection[str] = ()) -> Checkpoint:
     if path.is_dir() and not is_sharded(path):
         path = _representative(path)
     if not path.exists():
-        raise CheckpointError(f"there is no checkpoint or run {path}")
+        raise MissingCheckpointError(f"there is no checkpoint or run {path}")
     try:
         content = read_shards(path) if path.is_dir() else load(path)
     except Exception as error:  # any kind of damage is reported as such

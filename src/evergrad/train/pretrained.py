@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import evergrad as eg
 from evergrad.models.gpt import GPT
-from evergrad.models.hugging_face import is_hugging_face, load_hugging_face
+from evergrad.models.hugging_face import DamagedModelError, is_hugging_face, load_hugging_face
 from evergrad.models.lora import merge_lora
 from evergrad.tokenizers import Tokenizer
 from evergrad.tokenizers.hugging_face import TOKENIZER, HuggingFaceTokenizer
@@ -47,6 +47,8 @@ def _from_hugging_face(path: Path) -> Pretrained:
     folder = path.parent if path.suffix == ".safetensors" else path
     try:
         model = load_hugging_face(folder)
+    except DamagedModelError:
+        raise
     except ValueError as error:
         raise ConfigError(f"{folder} cannot be loaded: {error}") from error
     if not (folder / TOKENIZER).is_file():

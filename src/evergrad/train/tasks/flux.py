@@ -17,7 +17,7 @@ from evergrad.core.tensor import Tensor, from_array
 from evergrad.datasets.images import read_image
 from evergrad.models.lora import LoRAConfig, add_lora, merge_lora
 from evergrad.models.painter import Painter, PainterConfig
-from evergrad.train.checkpoint import CheckpointError, read_checkpoint
+from evergrad.train.checkpoint import read_checkpoint
 from evergrad.train.config import ConfigError, OptimizerConfig, RunConfig
 from evergrad.train.task import Sample, Task
 from evergrad.train.tasks.draws import draw
@@ -184,10 +184,7 @@ def _painter(model: Any) -> Painter:
 
 
 def _trained(place: str) -> Painter:
-    try:
-        checkpoint = read_checkpoint(Path(place))
-    except CheckpointError as error:
-        raise ConfigError(str(error)) from error
+    checkpoint = read_checkpoint(Path(place))
     model = checkpoint.model(checkpoint.task())
     if not isinstance(model, Painter):
         raise ConfigError(f"{place} is a {checkpoint.config.task}; train a flux first")
