@@ -18,14 +18,19 @@ from evergrad.core.tensor import Tensor
 
 HERE = Path(__file__).parent
 SOURCE = Path(evergrad.__file__).parents[1]
-WRONG = HERE / "typing" / "wrong.py"
-RIGHT = HERE / "typing" / "right.py"
+WRONG = [HERE / "typing" / "wrong.py", HERE / "typing" / "wrong_names.py"]
+RIGHT = [HERE / "typing" / "right.py", HERE / "typing" / "modern_programs.py"]
 PROGRAMS = [HERE / "typing" / "tensor_programs.py", HERE / "typing" / "model_programs.py"]
 
 
-def marked_lines() -> list[int]:
-    lines = WRONG.read_text().splitlines()
-    return [number for number, line in enumerate(lines, 1) if line.endswith("# mistake")]
+def marked_lines() -> list[tuple[str, int]]:
+    """The lines with a mistake, as pairs of a file and a number."""
+    return [
+        (path.name, number)
+        for path in WRONG
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if line.endswith("# mistake")
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -80,24 +85,23 @@ def test_programs_that_are_checked_run(path: Path) -> None:
 
 def test_mypy_finds_the_mistakes_and_nothing_else(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
-    for path in (WRONG, RIGHT, *PROGRAMS):
+    for path in (*WRONG, *RIGHT, *PROGRAMS):
         shutil.copy(path, tmp_path)
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--no-error-summary",
          "--hide-error-context", "--cache-dir", str(tmp_path / "cache"), "--config-file=",
-         "wrong.py", "right.py", *(path.name for path in PROGRAMS)],
+         *(path.name for path in (*WRONG, *RIGHT, *PROGRAMS))],
         cwd=tmp_path, capture_output=True, text=True, timeout=600,
         env={"MYPYPATH": str(SOURCE), "PATH": ""},
     )  # fmt: skip
     errors = [line for line in done.stdout.splitlines() if ": error:" in line]
-    places = [line.split(":")[:2] for line in errors]
-    expected = [["wrong.py", str(number)] for number in marked_lines()]
-    assert places == expected, done.stdout + done.stderr
+    places = {(line.split(":")[0], int(line.split(":")[1])) for line in errors}
+    assert sorted(places) == marked_lines(), done.stdout + done.stderr
 
 
 @pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed")
 def test_pyright_finds_the_mistakes_and_nothing_else(tmp_path: Path) -> None:
-    for path in (WRONG, RIGHT, *PROGRAMS):
+    for path in (*WRONG, *RIGHT, *PROGRAMS):
         shutil.copy(path, tmp_path)
     settings = {"extraPaths": [str(SOURCE)], "typeCheckingMode": "standard"}
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
@@ -106,12 +110,12 @@ def test_pyright_finds_the_mistakes_and_nothing_else(tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     found = json.loads(done.stdout)["generalDiagnostics"]
-    places = [
+    places = {
         (Path(d["file"]).name, d["range"]["start"]["line"] + 1)
         for d in found
         if d["severity"] == "error"
-    ]
-    assert sorted(places) == [("wrong.py", number) for number in marked_lines()], done.stdout
+    }
+    assert sorted(places) == marked_lines(), done.stdout
 
 
 @pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed")

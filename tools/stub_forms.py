@@ -26,6 +26,7 @@ PARAMETERS = {
     "dims": f"{INTS} | None",
     "dtype": "dtype | None",
     "dx": OPERAND,
+    "end": OPERAND,
     "exponent": OPERAND,
     "fill_value": OPERAND,
     "generator": "Generator | None",
@@ -45,6 +46,8 @@ PARAMETERS = {
     "shifts": INTS,
     "size": f"{INTS} | None",
     "sizes": INTS,
+    "start": OPERAND,
+    "step": OPERAND,
     "stride": f"{INTS} | None",
     "tensors": "Sequence[Tensor] | Tensor",
     "value": OPERAND,
@@ -89,9 +92,16 @@ _FRACTIONAL = (
     f"kernel_size: {INTS}, output_size: {INTS} | None = None, "
     "output_ratio: float | Sequence[float] | None = None"
 )
+_INDEX = (
+    "SupportsIndex | slice | EllipsisType | Tensor | np.ndarray[Any, Any] | np.generic | "
+    "Sequence[int] | list[Any] | tuple[Any, ...] | None"
+)
+_ASSIGNED = f"{OPERAND} | np.ndarray[Any, Any] | Sequence[Any]"
 _ADAPTIVE = f"output_size: {INTS} | Sequence[int | None] | None"
 
 FORMS: dict[str, list[tuple[str, str]]] = {
+    "__getitem__": [(f"index: {_INDEX}", "Tensor")],
+    "__setitem__": [(f"index: {_INDEX}, value: {_ASSIGNED}", "None")],
     **{f"max_pool{rank}d": _pooled(_WINDOWS) for rank in (1, 2, 3)},
     **{f"adaptive_max_pool{rank}d": _pooled(_ADAPTIVE) for rank in (1, 2, 3)},
     **{f"fractional_max_pool{rank}d": _pooled(_FRACTIONAL) for rank in (2, 3)},
@@ -125,6 +135,12 @@ FORMS: dict[str, list[tuple[str, str]]] = {
     "unique": [
         ("sorted: bool = True, return_inverse: Literal[False] = False, "
          "return_counts: Literal[False] = False, dim: int | None = None", "Tensor"),
+        ("sorted: bool = True, *, return_inverse: Literal[True], return_counts: Literal[True], "
+         "dim: int | None = None", "tuple[Tensor, Tensor, Tensor]"),
+        ("sorted: bool = True, *, return_inverse: Literal[True], return_counts: Literal[False] "
+         "= False, dim: int | None = None", "tuple[Tensor, Tensor]"),
+        ("sorted: bool = True, *, return_inverse: Literal[False] = False, return_counts: "
+         "Literal[True], dim: int | None = None", "tuple[Tensor, Tensor]"),
         ("sorted: bool = True, *, return_inverse: bool = False, return_counts: bool = False, "
          "dim: int | None = None", "Any"),
         ("sorted: bool, return_inverse: bool, return_counts: bool = False, "
@@ -133,6 +149,12 @@ FORMS: dict[str, list[tuple[str, str]]] = {
     "unique_consecutive": [
         ("return_inverse: Literal[False] = False, return_counts: Literal[False] = False, "
          "dim: int | None = None", "Tensor"),
+        ("return_inverse: Literal[True], return_counts: Literal[True], dim: int | None = None",
+         "tuple[Tensor, Tensor, Tensor]"),
+        ("return_inverse: Literal[True], return_counts: Literal[False] = False, dim: int | None "
+         "= None", "tuple[Tensor, Tensor]"),
+        ("return_inverse: Literal[False] = False, *, return_counts: Literal[True], dim: int | None "
+         "= None", "tuple[Tensor, Tensor]"),
         ("return_inverse: bool = False, return_counts: bool = False, dim: int | None = None",
          "Any"),
     ],

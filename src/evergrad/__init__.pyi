@@ -611,7 +611,7 @@ def any(input: _Tensor, dim: DimsLike = None, keepdim: _bool = False, *, out: _T
     tensor([ True, False])
     """
 
-def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
+def arange(start: _Tensor | _complex | np.generic = 0, end: _Tensor | _complex | np.generic | None = None, step: _Tensor | _complex | np.generic = 1, *, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """Numbers from ``start`` up to, not including, ``end``.
 
     Args:
@@ -2630,7 +2630,7 @@ def lgamma(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     tensor([0.5724, 3.1781])
     """
 
-def linspace(start: Any, end: Any, steps: _int, *, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
+def linspace(start: _Tensor | _complex | np.generic, end: _Tensor | _complex | np.generic, steps: _int, *, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """``steps`` numbers at equal distances, both ends included.
 
     >>> eg.linspace(0, 1, 5)
@@ -2765,7 +2765,7 @@ def logit(input: _Tensor, eps: _float | None = None, *, out: _Tensor | None = No
     tensor([0.0000, 2.1972])
     """
 
-def logspace(start: Any, end: Any, steps: _int, base: _float = 10.0, *, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
+def logspace(start: _Tensor | _complex | np.generic, end: _Tensor | _complex | np.generic, steps: _int, base: _float = 10.0, *, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """``steps`` numbers from ``base ** start`` to ``base ** end``, at equal ratios.
 
     >>> eg.logspace(0, 2, 3, base=2)
@@ -3837,7 +3837,7 @@ def randperm(n: _int, *, generator: _Generator | None = None, out: _Tensor | Non
     tensor([0, 1, 3, 2])
     """
 
-def range(start: Any = 0, end: Any = None, step: Any = 1, *, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
+def range(start: _Tensor | _complex | np.generic = 0, end: _Tensor | _complex | np.generic | None = None, step: _Tensor | _complex | np.generic = 1, *, out: _Tensor | None = None, dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False) -> _Tensor:
     """Numbers from ``start`` up to and including ``end``; :func:`arange` is preferred.
 
     >>> eg.arange(1, 4)
@@ -4817,6 +4817,48 @@ def unique(input: _Tensor, sorted: _bool=True, return_inverse: Literal[False]=Fa
     (tensor([1, 2, 3]), tensor([1, 1, 2]))
     """
 @overload
+def unique(input: _Tensor, sorted: _bool=True, *, return_inverse: Literal[True], return_counts: Literal[True], dim: _int | None=None) -> tuple[_Tensor, _Tensor, _Tensor]:
+    """The distinct elements.
+
+    Args:
+        input: any tensor
+        sorted: accepted; the result is always in order
+        return_inverse: also where each element is in the result
+        return_counts: also how often each occurs
+        dim: distinct slices along a dimension in place of elements
+
+    >>> eg.unique(eg.tensor([3, 1, 3, 2]), return_counts=True)
+    (tensor([1, 2, 3]), tensor([1, 1, 2]))
+    """
+@overload
+def unique(input: _Tensor, sorted: _bool=True, *, return_inverse: Literal[True], return_counts: Literal[False]=False, dim: _int | None=None) -> tuple[_Tensor, _Tensor]:
+    """The distinct elements.
+
+    Args:
+        input: any tensor
+        sorted: accepted; the result is always in order
+        return_inverse: also where each element is in the result
+        return_counts: also how often each occurs
+        dim: distinct slices along a dimension in place of elements
+
+    >>> eg.unique(eg.tensor([3, 1, 3, 2]), return_counts=True)
+    (tensor([1, 2, 3]), tensor([1, 1, 2]))
+    """
+@overload
+def unique(input: _Tensor, sorted: _bool=True, *, return_inverse: Literal[False]=False, return_counts: Literal[True], dim: _int | None=None) -> tuple[_Tensor, _Tensor]:
+    """The distinct elements.
+
+    Args:
+        input: any tensor
+        sorted: accepted; the result is always in order
+        return_inverse: also where each element is in the result
+        return_counts: also how often each occurs
+        dim: distinct slices along a dimension in place of elements
+
+    >>> eg.unique(eg.tensor([3, 1, 3, 2]), return_counts=True)
+    (tensor([1, 2, 3]), tensor([1, 1, 2]))
+    """
+@overload
 def unique(input: _Tensor, sorted: _bool=True, *, return_inverse: _bool=False, return_counts: _bool=False, dim: _int | None=None) -> Any:
     """The distinct elements.
 
@@ -4847,6 +4889,27 @@ def unique(input: _Tensor, sorted: _bool, return_inverse: _bool, return_counts: 
 
 @overload
 def unique_consecutive(input: _Tensor, return_inverse: Literal[False]=False, return_counts: Literal[False]=False, dim: _int | None=None) -> _Tensor:
+    """Runs of equal elements as one each.
+
+    >>> eg.unique_consecutive(eg.tensor([1, 1, 2, 1]))
+    tensor([1, 2, 1])
+    """
+@overload
+def unique_consecutive(input: _Tensor, return_inverse: Literal[True], return_counts: Literal[True], dim: _int | None=None) -> tuple[_Tensor, _Tensor, _Tensor]:
+    """Runs of equal elements as one each.
+
+    >>> eg.unique_consecutive(eg.tensor([1, 1, 2, 1]))
+    tensor([1, 2, 1])
+    """
+@overload
+def unique_consecutive(input: _Tensor, return_inverse: Literal[True], return_counts: Literal[False]=False, dim: _int | None=None) -> tuple[_Tensor, _Tensor]:
+    """Runs of equal elements as one each.
+
+    >>> eg.unique_consecutive(eg.tensor([1, 1, 2, 1]))
+    tensor([1, 2, 1])
+    """
+@overload
+def unique_consecutive(input: _Tensor, return_inverse: Literal[False]=False, *, return_counts: Literal[True], dim: _int | None=None) -> tuple[_Tensor, _Tensor]:
     """Runs of equal elements as one each.
 
     >>> eg.unique_consecutive(eg.tensor([1, 1, 2, 1]))

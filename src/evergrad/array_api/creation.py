@@ -69,7 +69,7 @@ def arange(
     start: Any,
     /,
     stop: Any = None,
-    step: object = 1,
+    step: complex | Tensor = 1,
     *,
     dtype: DtypeLike = None,
     device: DeviceLike = None,
@@ -85,8 +85,8 @@ def arange(
 
 @standard()
 def linspace(
-    start: object, stop: object, /, num: int, *, dtype: DtypeLike = None, device: DeviceLike = None,
-    endpoint: bool = True,
+    start: complex | Tensor, stop: complex | Tensor, /, num: int, *, dtype: DtypeLike = None,
+    device: DeviceLike = None, endpoint: bool = True,
 ) -> Tensor:  # fmt: skip
     """Evenly spaced numbers from ``start`` to ``stop``, with or without the last."""
     points = num if endpoint else num + 1

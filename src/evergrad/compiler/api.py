@@ -9,10 +9,17 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from evergrad.compiler.calls import call_path
 from evergrad.compiler.calls.call_path import NOT_HANDLED, make_fast_path
+from evergrad.compiler.compiled_function import (
+    CompiledFunction,
+    ModuleLike,
+    P,
+    R,
+    TorchOptions,
+)
 from evergrad.compiler.frontend.arguments.signature import ARGUMENT, PythonCall
 from evergrad.compiler.frontend.capture import capture
 from evergrad.compiler.frontend.captured import Captured
@@ -58,12 +65,24 @@ _MOST_FIRST_STEPS = 8
 
 
 # Options of ``torch.compile`` that choose among backends and their ways.
-_WITHOUT_EFFECT = frozenset((
-    "backend", "disable", "dynamic", "isolate_recompiles", "mode", "name", "options",
-    "recompile_limit", "shapes_spec",
-))  # fmt: skip
+_WITHOUT_EFFECT = TorchOptions.__optional_keys__
 
 
+@overload
+def compile(
+    model: None = None, *, fullgraph: bool = False, check_finite: bool = False,
+    memory_limit: int | None = None, **options: Unpack[TorchOptions],
+) -> Callable[[Callable[P, R]], CompiledFunction[P, R]]: ...  # fmt: skip
+@overload
+def compile(
+    model: ModuleLike, *, fullgraph: bool = False, check_finite: bool = False,
+    memory_limit: int | None = None, **options: Unpack[TorchOptions],
+) -> Any: ...  # fmt: skip
+@overload
+def compile(
+    model: Callable[P, R], *, fullgraph: bool = False, check_finite: bool = False,
+    memory_limit: int | None = None, **options: Unpack[TorchOptions],
+) -> CompiledFunction[P, R]: ...  # fmt: skip
 def compile(
     model: Any = None, *, fullgraph: bool = False, check_finite: bool = False,
     memory_limit: int | None = None, **options: object,

@@ -15,7 +15,7 @@ from evergrad.core.rng.default_generator import Generator
 from evergrad.core.tensor import Tensor
 from evergrad.core.types import Array, DeviceLike, DimsLike, DtypeLike, GeneratorLike, Ints, LayoutLike, MemoryFormatLike
 from evergrad.ops.surface.storages import TypedStorage, UntypedStorage
-from types import ModuleType
+from types import EllipsisType, ModuleType
 from typing import Any, Literal, SupportsIndex, overload
 
 class TensorMethods:
@@ -80,7 +80,7 @@ class TensorMethods:
 
     def __ge__(self, other: Tensor | complex | np.generic | np.ndarray[Any, Any]) -> Tensor: ...
 
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self, index: SupportsIndex | slice | EllipsisType | Tensor | np.ndarray[Any, Any] | np.generic | Sequence[_int] | list[Any] | tuple[Any, ...] | None) -> Tensor:
         """The part of a tensor that an index names: a view for slices, a copy for index tensors."""
 
     def __gt__(self, other: Tensor | complex | np.generic | np.ndarray[Any, Any]) -> Tensor: ...
@@ -190,7 +190,7 @@ class TensorMethods:
 
     def __rxor__(self, other: Tensor | complex | np.generic | np.ndarray[Any, Any]) -> Tensor: ...
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: SupportsIndex | slice | EllipsisType | Tensor | np.ndarray[Any, Any] | np.generic | Sequence[_int] | list[Any] | tuple[Any, ...] | None, value: Tensor | complex | np.generic | np.ndarray[Any, Any] | Sequence[Any]) -> None:
         """Write to the part of a tensor that an index names."""
 
     def __sub__(self, other: Tensor | complex | np.generic | np.ndarray[Any, Any]) -> Tensor: ...
@@ -3979,6 +3979,48 @@ class TensorMethods:
         (tensor([1, 2, 3]), tensor([1, 1, 2]))
         """
     @overload
+    def unique(self, sorted: _bool=True, *, return_inverse: Literal[True], return_counts: Literal[True], dim: _int | None=None) -> tuple[Tensor, Tensor, Tensor]:
+        """The distinct elements.
+
+        Args:
+            input: any tensor
+            sorted: accepted; the result is always in order
+            return_inverse: also where each element is in the result
+            return_counts: also how often each occurs
+            dim: distinct slices along a dimension in place of elements
+
+        >>> eg.unique(eg.tensor([3, 1, 3, 2]), return_counts=True)
+        (tensor([1, 2, 3]), tensor([1, 1, 2]))
+        """
+    @overload
+    def unique(self, sorted: _bool=True, *, return_inverse: Literal[True], return_counts: Literal[False]=False, dim: _int | None=None) -> tuple[Tensor, Tensor]:
+        """The distinct elements.
+
+        Args:
+            input: any tensor
+            sorted: accepted; the result is always in order
+            return_inverse: also where each element is in the result
+            return_counts: also how often each occurs
+            dim: distinct slices along a dimension in place of elements
+
+        >>> eg.unique(eg.tensor([3, 1, 3, 2]), return_counts=True)
+        (tensor([1, 2, 3]), tensor([1, 1, 2]))
+        """
+    @overload
+    def unique(self, sorted: _bool=True, *, return_inverse: Literal[False]=False, return_counts: Literal[True], dim: _int | None=None) -> tuple[Tensor, Tensor]:
+        """The distinct elements.
+
+        Args:
+            input: any tensor
+            sorted: accepted; the result is always in order
+            return_inverse: also where each element is in the result
+            return_counts: also how often each occurs
+            dim: distinct slices along a dimension in place of elements
+
+        >>> eg.unique(eg.tensor([3, 1, 3, 2]), return_counts=True)
+        (tensor([1, 2, 3]), tensor([1, 1, 2]))
+        """
+    @overload
     def unique(self, sorted: _bool=True, *, return_inverse: _bool=False, return_counts: _bool=False, dim: _int | None=None) -> Any:
         """The distinct elements.
 
@@ -4009,6 +4051,27 @@ class TensorMethods:
 
     @overload
     def unique_consecutive(self, return_inverse: Literal[False]=False, return_counts: Literal[False]=False, dim: _int | None=None) -> Tensor:
+        """Runs of equal elements as one each.
+
+        >>> eg.unique_consecutive(eg.tensor([1, 1, 2, 1]))
+        tensor([1, 2, 1])
+        """
+    @overload
+    def unique_consecutive(self, return_inverse: Literal[True], return_counts: Literal[True], dim: _int | None=None) -> tuple[Tensor, Tensor, Tensor]:
+        """Runs of equal elements as one each.
+
+        >>> eg.unique_consecutive(eg.tensor([1, 1, 2, 1]))
+        tensor([1, 2, 1])
+        """
+    @overload
+    def unique_consecutive(self, return_inverse: Literal[True], return_counts: Literal[False]=False, dim: _int | None=None) -> tuple[Tensor, Tensor]:
+        """Runs of equal elements as one each.
+
+        >>> eg.unique_consecutive(eg.tensor([1, 1, 2, 1]))
+        tensor([1, 2, 1])
+        """
+    @overload
+    def unique_consecutive(self, return_inverse: Literal[False]=False, *, return_counts: Literal[True], dim: _int | None=None) -> tuple[Tensor, Tensor]:
         """Runs of equal elements as one each.
 
         >>> eg.unique_consecutive(eg.tensor([1, 1, 2, 1]))

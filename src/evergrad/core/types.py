@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from evergrad.core.dtypes import dtype
     from evergrad.core.memory_format import layout, memory_format
     from evergrad.core.rng.default_generator import Generator
+    from evergrad.core.tensor import Tensor
 
 # A NumPy array of any shape and element type.
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -24,6 +25,8 @@ Attrs: TypeAlias = dict[str, Any]
 # that share their settings.
 StateDict: TypeAlias = dict[str, Any]
 ParamGroup: TypeAlias = dict[str, Any]
+# What an optimizer is made with: tensors, groups of them, or pairs of a name and a tensor.
+Params: TypeAlias = "Iterable[Tensor] | Iterable[ParamGroup] | Iterable[tuple[str, Tensor]]"
 # One number for all dimensions, or one for each.
 Ints: TypeAlias = "int | Sequence[int]"
 # The dimensions that an op reduces, one or several; ``None`` for all of them.

@@ -15,7 +15,7 @@ import sys
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -297,6 +297,14 @@ class Options:
         return Interpreter(stream, assembler, self.encoding).run()
 
 
+class PickleArguments(TypedDict, total=False):
+    """What ``load`` passes to the reader of pickles, where ``weights_only`` is false."""
+
+    encoding: str
+    errors: str
+    fix_imports: bool
+
+
 def load(
     f: Any,
     map_location: object = None,
@@ -304,7 +312,7 @@ def load(
     *,
     weights_only: bool | None = None,
     mmap: bool | None = None,
-    **pickle_load_args: Any,
+    **pickle_load_args: Unpack[PickleArguments],
 ) -> Any:
     """Load what ``save`` of evergrad or PyTorch wrote to a path or a seekable file object.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
 from evergrad.nn import init
-from evergrad.nn.module import Module
+from evergrad.nn.module import TensorModule
 from evergrad.nn.parameter import Parameter
 from evergrad.ops.rows.creation.constants import empty
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from evergrad.core.types import DeviceLike, DtypeLike
 
 
-class _Activation(Module):
+class _Activation(TensorModule):
     """A function with settings: ``_fields`` names them, ``_shown`` those its text shows."""
 
     _fields: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.tensor import Tensor
-from evergrad.nn.module import Module
+from evergrad.nn.module import Module, TensorModule
 from evergrad.nn.parameter import Parameter
 from evergrad.nn.tables import Table
 
@@ -45,7 +45,7 @@ def _required_count(module: Module, count: object) -> int:
     return count
 
 
-class Sequential(Module):
+class Sequential(TensorModule):
     """Modules called one after the other."""
 
     def __init__(self, *args: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
 from evergrad.nn import init
-from evergrad.nn.module import Module
+from evergrad.nn.module import TensorModule
 from evergrad.nn.parameter import Parameter
 from evergrad.ops.rows.creation.constants import empty
 
@@ -25,7 +25,7 @@ def spread(value: Any, count: int) -> Numbers:
     return (value,) * count if isinstance(value, int) else tuple(int(v) for v in value)
 
 
-class _ConvNd(Module):
+class _ConvNd(TensorModule):
     """The settings, parameters and text that all convolutions share."""
 
     dimensions = 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
-from evergrad.nn.module import Module
+from evergrad.nn.module import TensorModule
 
 
-class _Dropout(Module):
+class _Dropout(TensorModule):
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         if not 0 <= p <= 1:

@@ -14,7 +14,7 @@ from evergrad.nn import functional as F
 from evergrad.nn import init
 from evergrad.nn.containers import ModuleList, Sequential
 from evergrad.nn.linear import Linear
-from evergrad.nn.module import Module
+from evergrad.nn.module import Module, TensorModule
 from evergrad.nn.parameter import Parameter
 from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.constants import empty, zeros
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from evergrad.core.types import DeviceLike, DtypeLike
 
 
-class _Table(Module):
+class _Table(TensorModule):
     """The weight of a lookup table and the padding row."""
 
     def _make_weight(

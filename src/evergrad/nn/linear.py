@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
 from evergrad.nn import init
-from evergrad.nn.module import Module
+from evergrad.nn.module import TensorModule
 from evergrad.nn.parameter import Parameter
 from evergrad.ops.rows.creation.constants import empty
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from evergrad.core.types import DeviceLike, DtypeLike
 
 
-class Identity(Module):
+class Identity(TensorModule):
     """Gives its input back, whatever it was made with."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -26,7 +26,7 @@ class Identity(Module):
         return input
 
 
-class Linear(Module):
+class Linear(TensorModule):
     """``x @ weight.T + bias``"""
 
     def __init__(
@@ -67,7 +67,7 @@ class NonDynamicallyQuantizableLinear(Linear):
     """A linear layer under the name PyTorch gives the one inside its attention."""
 
 
-class Bilinear(Module):
+class Bilinear(TensorModule):
     """``x1 @ weight @ x2 + bias`` for each output."""
 
     def __init__(

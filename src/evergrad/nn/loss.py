@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
 from evergrad.nn.linear import Linear
-from evergrad.nn.module import Module
+from evergrad.nn.module import TensorModule
 
 if TYPE_CHECKING:
     from evergrad.core.types import DeviceLike, DtypeLike
@@ -22,7 +22,7 @@ def legacy_reduction(size_average: bool | None, reduce: bool | None) -> str:
     return "sum" if size_average is False else "mean"
 
 
-class _Loss(Module):
+class _Loss(TensorModule):
     """A loss of a prediction and a target."""
 
     def __init__(
@@ -539,7 +539,7 @@ class CTCLoss(_Loss):
         )  # fmt: skip
 
 
-class CosineSimilarity(Module):
+class CosineSimilarity(TensorModule):
     """The cosine of the angle between vectors."""
 
     eps: float
@@ -553,7 +553,7 @@ class CosineSimilarity(Module):
         return F.cosine_similarity(x1, x2, self.dim, self.eps)
 
 
-class PairwiseDistance(Module):
+class PairwiseDistance(TensorModule):
     """The p-norm of the difference between vectors.
 
     Args:

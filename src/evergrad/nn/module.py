@@ -525,3 +525,15 @@ def _as_modules(given: object) -> str:
     if not isinstance(given, (list, tuple)):
         return ""
     return "; pass its modules one by one: Sequential(*modules)"
+
+
+if TYPE_CHECKING:
+
+    class TensorModule(Module):
+        """A module whose calls give a tensor, for type checkers: ``return self.linear(x)`` is a
+        ``Tensor`` in a program that is checked strictly."""
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+else:
+    TensorModule = Module

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
@@ -85,6 +85,10 @@ class MultiheadAttention(Module):
         if self.bias_k is not None:
             init.xavier_normal_(self.bias_k)
             init.xavier_normal_(self.bias_v)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]: ...
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,

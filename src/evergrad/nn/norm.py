@@ -11,7 +11,7 @@ from evergrad.core.types import StateDict
 from evergrad.extension import ExtensionPoint
 from evergrad.nn import functional as F
 from evergrad.nn import init
-from evergrad.nn.module import Module
+from evergrad.nn.module import Module, TensorModule
 from evergrad.nn.parameter import Parameter
 from evergrad.ops.rows.creation.constants import empty, ones, scalar_tensor, zeros
 
@@ -40,7 +40,7 @@ def _reset_scale_and_shift(module: Module) -> None:
         init.zeros_(module.bias)
 
 
-class _RunningNorm(Module):
+class _RunningNorm(TensorModule):
     """A norm over channels that may keep running statistics."""
 
     ranks: tuple[int, ...] = ()
@@ -257,7 +257,7 @@ class InstanceNorm3d(_InstanceNorm):
     ranks: tuple[int, ...] = (4, 5)
 
 
-class LayerNorm(Module):
+class LayerNorm(TensorModule):
     """The last dimensions normalised together, for each example."""
 
     def __init__(
@@ -289,7 +289,7 @@ class LayerNorm(Module):
         )
 
 
-class RMSNorm(Module):
+class RMSNorm(TensorModule):
     """The last dimensions divided by their root mean square."""
 
     def __init__(
@@ -323,7 +323,7 @@ class RMSNorm(Module):
         )
 
 
-class GroupNorm(Module):
+class GroupNorm(TensorModule):
     """Channels normalised in groups, for each example."""
 
     def __init__(
@@ -356,7 +356,7 @@ class GroupNorm(Module):
         )
 
 
-class LocalResponseNorm(Module):
+class LocalResponseNorm(TensorModule):
     """Each channel divided by the energy of its neighbours.
 
     ``x / (k + alpha / size * sum of x ** 2 of size neighbours) ** beta``.

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
-from evergrad.nn.module import Module
+from evergrad.nn.module import TensorModule
 
 if TYPE_CHECKING:
     from evergrad.core.types import Ints
 
 
-class _Pad(Module):
+class _Pad(TensorModule):
     """Adds to each side of the last ``dimensions`` dimensions."""
 
     dimensions = 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
 from evergrad.nn.conv import spread
-from evergrad.nn.module import Module
+from evergrad.nn.module import TensorModule
 
 if TYPE_CHECKING:
     from evergrad.core.types import Ints
@@ -19,7 +19,7 @@ def _per_dimension(name: str, dimensions: int) -> Any:
     return getattr(F, f"{name}{dimensions}d")
 
 
-class _MaxPool(Module):
+class _MaxPool(TensorModule):
     dimensions = 0
 
     def __init__(
@@ -65,7 +65,7 @@ class MaxPool3d(_MaxPool):
     dimensions = 3
 
 
-class _MaxUnpool(Module):
+class _MaxUnpool(TensorModule):
     dimensions = 0
 
     def __init__(
@@ -148,7 +148,7 @@ class MaxUnpool3d(_MaxUnpool):
     dimensions = 3
 
 
-class AvgPool1d(Module):
+class AvgPool1d(TensorModule):
     """The mean of each window of (N, C, L)."""
 
     def __init__(
@@ -176,7 +176,7 @@ class AvgPool1d(Module):
         return f"kernel_size={kernel}, stride={stride}, padding={padding}"
 
 
-class _AvgPool(Module):
+class _AvgPool(TensorModule):
     dimensions = 0
 
     def __init__(
@@ -214,7 +214,7 @@ class AvgPool3d(_AvgPool):
     dimensions = 3
 
 
-class _LPPool(Module):
+class _LPPool(TensorModule):
     dimensions = 0
 
     def __init__(
@@ -302,7 +302,7 @@ class LPPool3d(_LPPool):
     dimensions = 3
 
 
-class _AdaptivePool(Module):
+class _AdaptivePool(TensorModule):
     dimensions = 0
 
     def __init__(self, output_size: Ints | Sequence[int | None] | None) -> None:
@@ -403,7 +403,7 @@ def _ratios(ratio: Any, dimensions: int) -> tuple[float, ...] | None:
     return (ratio,) * dimensions if isinstance(ratio, float) else ratio
 
 
-class _FractionalMaxPool(Module):
+class _FractionalMaxPool(TensorModule):
     dimensions = 0
 
     def __init__(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from evergrad.core.autocast import as_lowered
 from evergrad.core.tensor import Tensor
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 
 _KINDS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+
+# What a layer reads and gives back: steps of equally long sequences, or a packed batch.
+Rows = TypeVar("Rows", Tensor, PackedSequence)
 
 
 class RNNBase(Module):
@@ -242,6 +245,10 @@ class RNN(RNNBase):
     (evergrad.Size([5, 3, 8]), evergrad.Size([2, 3, 8]))
     """
 
+    if TYPE_CHECKING:
+
+        def __call__(self, input: Rows, hx: Tensor | None = None) -> tuple[Rows, Tensor]: ...
+
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
         bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
@@ -286,6 +293,12 @@ class LSTM(RNNBase):
     (evergrad.Size([3, 5, 16]), evergrad.Size([2, 3, 8]))
     """
 
+    if TYPE_CHECKING:
+
+        def __call__(
+            self, input: Rows, hx: tuple[Tensor, Tensor] | None = None
+        ) -> tuple[Rows, tuple[Tensor, Tensor]]: ...
+
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
@@ -320,6 +333,10 @@ class GRU(RNNBase):
     >>> output.shape, last.shape
     (evergrad.Size([5, 3, 8]), evergrad.Size([1, 3, 8]))
     """
+
+    if TYPE_CHECKING:
+
+        def __call__(self, input: Rows, hx: Tensor | None = None) -> tuple[Rows, Tensor]: ...
 
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
@@ -433,6 +450,10 @@ class RNNCell(RNNCellBase):
     evergrad.Size([2, 3])
     """
 
+    if TYPE_CHECKING:
+
+        def __call__(self, input: Tensor, hx: Tensor | None = None) -> Tensor: ...
+
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
         device: DeviceLike = None, dtype: DtypeLike = None,
@@ -451,6 +472,12 @@ class RNNCell(RNNCellBase):
 class LSTMCell(RNNCellBase):
     """One step of :class:`LSTM`."""
 
+    if TYPE_CHECKING:
+
+        def __call__(
+            self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
+        ) -> tuple[Tensor, Tensor]: ...
+
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None,
         dtype: DtypeLike = None,
@@ -467,6 +494,10 @@ class LSTMCell(RNNCellBase):
 
 class GRUCell(RNNCellBase):
     """One step of :class:`GRU`."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, input: Tensor, hx: Tensor | None = None) -> Tensor: ...
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None,

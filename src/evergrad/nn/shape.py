@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
-from evergrad.nn.module import Module
+from evergrad.nn.module import TensorModule
 
 if TYPE_CHECKING:
     from evergrad.core.types import Ints
 
 
-class Flatten(Module):
+class Flatten(TensorModule):
     """Dimensions put together; by default all but the batch."""
 
     end_dim: int
@@ -29,7 +29,7 @@ class Flatten(Module):
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
-class Unflatten(Module):
+class Unflatten(TensorModule):
     """One dimension split into several."""
 
     def __init__(self, dim: int, unflattened_size: Any) -> None:
@@ -44,7 +44,7 @@ class Unflatten(Module):
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
-class Fold(Module):
+class Fold(TensorModule):
     """Windows added up into an image.
 
     The transpose of :class:`Unfold`: (N, C * kernel elements, windows) becomes (N, C, H, W).
@@ -86,7 +86,7 @@ class Fold(Module):
         )
 
 
-class Unfold(Module):
+class Unfold(TensorModule):
     """The windows of an image as columns.
 
     (N, C, H, W) becomes (N, C * kernel elements, windows).
@@ -123,7 +123,7 @@ class Unfold(Module):
         )
 
 
-class PixelShuffle(Module):
+class PixelShuffle(TensorModule):
     """Channels laid out as finer pixels."""
 
     def __init__(self, upscale_factor: int) -> None:
@@ -137,7 +137,7 @@ class PixelShuffle(Module):
         return f"upscale_factor={self.upscale_factor}"
 
 
-class PixelUnshuffle(Module):
+class PixelUnshuffle(TensorModule):
     """Pixels gathered into channels.
 
     Args:
@@ -160,7 +160,7 @@ class PixelUnshuffle(Module):
         return f"downscale_factor={self.downscale_factor}"
 
 
-class ChannelShuffle(Module):
+class ChannelShuffle(TensorModule):
     """Channels of several groups interleaved.
 
     Args:
@@ -181,7 +181,7 @@ class ChannelShuffle(Module):
         return f"groups={self.groups}"
 
 
-class Upsample(Module):
+class Upsample(TensorModule):
     """A larger (or smaller) version of an image, sequence or volume."""
 
     def __init__(

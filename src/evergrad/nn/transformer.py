@@ -14,7 +14,7 @@ from evergrad.nn import init
 from evergrad.nn.containers import ModuleList
 from evergrad.nn.dropout import Dropout
 from evergrad.nn.linear import Linear
-from evergrad.nn.module import Module
+from evergrad.nn.module import Module, TensorModule
 from evergrad.nn.multihead import MultiheadAttention
 from evergrad.nn.norm import LayerNorm
 from evergrad.ops.rows.creation.constants import full
@@ -31,7 +31,7 @@ def _activation(activation: object) -> Callable[[Tensor], Tensor]:
     return F.relu if activation == "relu" else F.gelu
 
 
-class _Layer(Module):
+class _Layer(TensorModule):
     """What encoder and decoder layers share: the feed-forward block and residual steps."""
 
     def _make_feed_forward(
@@ -42,7 +42,7 @@ class _Layer(Module):
         self.linear2: Linear = Linear(dim_feedforward, d_model, bias=bias, **factory)
 
     def _feed_forward(self, x: Tensor) -> Tensor:
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))  # type: ignore[no-any-return]
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
     def _residual(self, x: Tensor, norm: Module, block: Callable[[Tensor], Tensor]) -> Tensor:
         """Add a block's result, normalising before it or after the sum."""
@@ -82,7 +82,7 @@ class TransformerEncoderLayer(_Layer):
                 x, x, x, attn_mask=src_mask, key_padding_mask=src_key_padding_mask,
                 need_weights=False, is_causal=is_causal and src_mask is not None,
             )  # fmt: skip
-            return self.dropout1(found)  # type: ignore[no-any-return]
+            return self.dropout1(found)
 
         x = self._residual(src, self.norm1, attend)
         return self._residual(x, self.norm2, lambda y: self.dropout2(self._feed_forward(y)))
@@ -134,14 +134,14 @@ class TransformerDecoderLayer(_Layer):
                 x, x, x, attn_mask=tgt_mask, key_padding_mask=tgt_key_padding_mask,
                 need_weights=False,
             )  # fmt: skip
-            return self.dropout1(found)  # type: ignore[no-any-return]
+            return self.dropout1(found)
 
         def attend_to_memory(x: Tensor) -> Tensor:
             found, _ = self.multihead_attn(
                 x, memory, memory, attn_mask=memory_mask,
                 key_padding_mask=memory_key_padding_mask, need_weights=False,
             )  # fmt: skip
-            return self.dropout2(found)  # type: ignore[no-any-return]
+            return self.dropout2(found)
 
         x = self._residual(tgt, self.norm1, attend)
         x = self._residual(x, self.norm2, attend_to_memory)
@@ -152,7 +152,7 @@ def _copies(module: Module, count: int) -> ModuleList:
     return ModuleList([copy.deepcopy(module) for _ in range(count)])
 
 
-class TransformerEncoder(Module):
+class TransformerEncoder(TensorModule):
     """Several encoder layers, each a copy of the given one."""
 
     def __init__(
@@ -173,7 +173,7 @@ class TransformerEncoder(Module):
         return src if self.norm is None else self.norm(src)
 
 
-class TransformerDecoder(Module):
+class TransformerDecoder(TensorModule):
     """Several decoder layers, each a copy of the given one.
 
     Args:
@@ -207,7 +207,7 @@ class TransformerDecoder(Module):
         return tgt if self.norm is None else self.norm(tgt)
 
 
-class Transformer(Module):
+class Transformer(TensorModule):
     """An encoder and a decoder.
 
     Args:

@@ -14,6 +14,7 @@ from evergrad.optim.optimizer import (
 )
 
 if TYPE_CHECKING:
+    from evergrad.core.types import Params
     from evergrad.optim.optimizer import Scalar
 
 
@@ -33,7 +34,7 @@ class Adadelta(ParameterwiseOptimizer):
     """Steps scaled by the ratio of recent steps to recent gradients."""
 
     def __init__(
-        self, params: object, lr: Scalar = 1.0, rho: float = 0.9, eps: float = 1e-6,
+        self, params: Params, lr: Scalar = 1.0, rho: float = 0.9, eps: float = 1e-6,
         weight_decay: float = 0, foreach: bool | None = None, *, capturable: bool = False,
         maximize: bool = False, differentiable: bool = False,
     ) -> None:  # fmt: skip

@@ -8,7 +8,7 @@ from evergrad.core.dtypes import finfo
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import at_least, at_most, option
 from evergrad.core.tensor import Tensor
-from evergrad.core.types import ParamGroup, StateDict
+from evergrad.core.types import ParamGroup, Params, StateDict
 from evergrad.memory.ledger import OPTIMIZER
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -27,7 +27,7 @@ class Adafactor(ParameterwiseOptimizer):
     """Adam for large matrices: its state has one number for each row and column."""
 
     def __init__(
-        self, params: object, lr: Scalar = 1e-2, beta2_decay: float = -0.8,
+        self, params: Params, lr: Scalar = 1e-2, beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3), d: float = 1.0, weight_decay: float = 0.0,
         *, foreach: bool | None = None, maximize: bool = False,
     ) -> None:  # fmt: skip

@@ -10,7 +10,7 @@ from evergrad.core.functionalize import guard
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
-from evergrad.core.types import ParamGroup
+from evergrad.core.types import ParamGroup, Params
 from evergrad.ops.composite.row_updates import rows_of, update_rows
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -52,7 +52,7 @@ class Adagrad(ParameterwiseOptimizer):
     """``p -= lr * g / sqrt(sum of g * g)``"""
 
     def __init__(
-        self, params: object, lr: Scalar = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+        self, params: Params, lr: Scalar = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
         initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
         maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
     ) -> None:  # fmt: skip

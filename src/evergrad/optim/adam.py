@@ -16,6 +16,7 @@ from evergrad.optim.optimizer import (
 )
 
 if TYPE_CHECKING:
+    from evergrad.core.types import Params
     from evergrad.optim.optimizer import Scalar
 
 
@@ -46,7 +47,7 @@ class Adam(ParameterwiseOptimizer):
     """Steps scaled by running means of the gradient and of its square."""
 
     def __init__(
-        self, params: object, lr: Scalar = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: Params, lr: Scalar = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, amsgrad: bool = False, *,
         foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
         differentiable: bool = False, fused: bool | None = None,
@@ -88,7 +89,7 @@ class AdamW(Adam):
     """Adam whose weight decay does not pass through the running means."""
 
     def __init__(
-        self, params: object, lr: Scalar = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: Params, lr: Scalar = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *,
         maximize: bool = False, foreach: bool | None = None, capturable: bool = False,
         differentiable: bool = False, fused: bool | None = None,

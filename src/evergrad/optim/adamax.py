@@ -16,6 +16,7 @@ from evergrad.optim.optimizer import (
 )
 
 if TYPE_CHECKING:
+    from evergrad.core.types import Params
     from evergrad.optim.optimizer import Scalar
 
 
@@ -33,7 +34,7 @@ class Adamax(ParameterwiseOptimizer):
     """Steps scaled by the running mean of the gradient and its running maximum."""
 
     def __init__(
-        self, params: object, lr: Scalar = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: Params, lr: Scalar = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, foreach: bool | None = None, *,
         maximize: bool = False, differentiable: bool = False, capturable: bool = False,
     ) -> None:  # fmt: skip

@@ -8,7 +8,7 @@ from evergrad.core.functionalize import concrete_item, guard
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import at_least, option
 from evergrad.core.tensor import Tensor
-from evergrad.core.types import ParamGroup
+from evergrad.core.types import ParamGroup, Params
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_not_negative,
@@ -36,7 +36,7 @@ class ASGD(ParameterwiseOptimizer):
     """Averaged gradient descent: from step ``t0`` on ``state["ax"]`` averages the parameters."""
 
     def __init__(
-        self, params: object, lr: Scalar = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
+        self, params: Params, lr: Scalar = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
         t0: float = 1e6, weight_decay: float = 0, foreach: bool | None = None,
         maximize: bool = False, differentiable: bool = False, capturable: bool = False,
     ) -> None:  # fmt: skip

@@ -14,7 +14,7 @@ from evergrad.optim.line_search import strong_wolfe
 from evergrad.optim.optimizer import Closure, Optimizer, check_not_negative, evaluate
 
 if TYPE_CHECKING:
-    from evergrad.core.types import ParamGroup, StateDict
+    from evergrad.core.types import ParamGroup, Params, StateDict
     from evergrad.optim.optimizer import Scalar
 
 
@@ -29,7 +29,7 @@ class LBFGS(Optimizer):
     """
 
     def __init__(
-        self, params: object, lr: Scalar = 1, max_iter: int = 20, max_eval: int | None = None,
+        self, params: Params, lr: Scalar = 1, max_iter: int = 20, max_eval: int | None = None,
         tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9, history_size: int = 100,
         line_search_fn: str | None = None,
     ) -> None:  # fmt: skip

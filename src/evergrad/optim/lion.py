@@ -15,6 +15,7 @@ from evergrad.optim.optimizer import (
 )
 
 if TYPE_CHECKING:
+    from evergrad.core.types import Params
     from evergrad.optim.optimizer import Scalar
 
 
@@ -55,7 +56,7 @@ class Lion(ParameterwiseOptimizer):
     """
 
     def __init__(
-        self, params: object, lr: Scalar = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
+        self, params: Params, lr: Scalar = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0, *, maximize: bool = False, foreach: bool | None = None,
     ) -> None:  # fmt: skip
         check_not_negative(learning_rate=lr, weight_decay=weight_decay)

@@ -9,7 +9,7 @@ from evergrad.core import dtypes
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
-from evergrad.core.types import ParamGroup
+from evergrad.core.types import ParamGroup, Params
 from evergrad.ops.composite.products import addmm
 from evergrad.optim.optimizer import ParameterwiseOptimizer, check_not_negative, state_like
 
@@ -47,7 +47,7 @@ class Muon(ParameterwiseOptimizer):
     """Momentum whose singular values are all brought near 1 before each step."""
 
     def __init__(
-        self, params: object, lr: Scalar = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
+        self, params: Params, lr: Scalar = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
         nesterov: bool = True,
         ns_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315),
         eps: float = 1e-7, ns_steps: int = 5, adjust_lr_fn: str | None = None,

@@ -19,6 +19,7 @@ from evergrad.optim.optimizer import (
 )
 
 if TYPE_CHECKING:
+    from evergrad.core.types import Params
     from evergrad.optim.optimizer import Scalar
 
 
@@ -39,7 +40,7 @@ class NAdam(ParameterwiseOptimizer):
     """Steps along the gradient and its running mean, scaled by the running mean of its square."""
 
     def __init__(
-        self, params: object, lr: Scalar = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: Params, lr: Scalar = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, momentum_decay: float = 4e-3,
         decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
         maximize: bool = False, capturable: bool = False, differentiable: bool = False,

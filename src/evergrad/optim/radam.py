@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from evergrad.core.functionalize import concrete_item, guard
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
-from evergrad.core.types import ParamGroup
+from evergrad.core.types import ParamGroup, Params
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_betas,
@@ -47,7 +47,7 @@ class RAdam(ParameterwiseOptimizer):
     """Adam whose first steps are plain momentum, until the variance is known well enough."""
 
     def __init__(
-        self, params: object, lr: Scalar = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: Params, lr: Scalar = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, decoupled_weight_decay: bool = False, *,
         foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
         differentiable: bool = False,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
-from evergrad.core.types import ParamGroup
+from evergrad.core.types import ParamGroup, Params
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_not_negative,
@@ -43,7 +43,7 @@ class RMSprop(ParameterwiseOptimizer):
     """``p -= lr * g / sqrt(mean of g * g)``, with momentum or a centered variance."""
 
     def __init__(
-        self, params: object, lr: Scalar = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+        self, params: Params, lr: Scalar = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
         weight_decay: float = 0, momentum: float = 0, centered: bool = False,
         capturable: bool = False, foreach: bool | None = None, maximize: bool = False,
         differentiable: bool = False,

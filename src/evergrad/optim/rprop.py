@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
-from evergrad.core.types import ParamGroup
+from evergrad.core.types import ParamGroup, Params
 from evergrad.ops.rows.elementwise.basic import maximum, minimum, where
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -40,7 +40,7 @@ class Rprop(ParameterwiseOptimizer):
     """Steps that depend on the signs of the gradient only; meant for whole batches."""
 
     def __init__(
-        self, params: object, lr: Scalar = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
+        self, params: Params, lr: Scalar = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50), *, capturable: bool = False,
         foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
     ) -> None:  # fmt: skip

@@ -9,7 +9,7 @@ from evergrad.core.functionalize import guard, mark_single_use
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
-from evergrad.core.types import ParamGroup
+from evergrad.core.types import ParamGroup, Params
 from evergrad.memory.ledger import OPTIMIZER
 from evergrad.ops.composite.row_updates import rows_of, update_rows
 from evergrad.optim.optimizer import (
@@ -42,7 +42,7 @@ class SGD(ParameterwiseOptimizer):
     """``p -= lr * g``, with momentum, dampening, weight decay and Nesterov's look-ahead."""
 
     def __init__(
-        self, params: object, lr: Scalar = 1e-3, momentum: float = 0, dampening: float = 0,
+        self, params: Params, lr: Scalar = 1e-3, momentum: float = 0, dampening: float = 0,
         weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
         foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None,
     ) -> None:  # fmt: skip

@@ -8,7 +8,7 @@ from evergrad.core.compound import Compound
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
-from evergrad.core.types import ParamGroup, StateDict
+from evergrad.core.types import ParamGroup, Params, StateDict
 from evergrad.ops.composite.row_updates import Rows, rows_of, update_rows
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -45,7 +45,7 @@ class SparseAdam(ParameterwiseOptimizer):
     takes_sparse = True
 
     def __init__(
-        self, params: object, lr: Scalar = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        self, params: Params, lr: Scalar = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, maximize: bool = False,
     ) -> None:  # fmt: skip
         for name, value in (("learning rate", lr), ("epsilon value", eps)):

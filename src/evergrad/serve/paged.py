@@ -16,8 +16,8 @@ of the narrowest, which is found out before the first prompt is read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -131,7 +131,7 @@ class PagedGPT:
 
         self._compiled = compiled
         self._prompt_shapes: tuple[tuple[int, int], ...] = ()
-        wrap = eg.compile if compiled else lambda function: function
+        wrap: Callable[[Any], Any] = eg.compile if compiled else lambda function: function
         self._read_last = wrap(read_last)
         self._read_all = wrap(read_all)
 

@@ -203,5 +203,4 @@ def _identity(function: Callable[..., object]) -> Callable[..., object]:
 
 
 def _compiler(config: RunConfig, check_finite: bool) -> Callable[[Callable[..., object]], object]:
-    compiled = eg.compile(check_finite=check_finite, memory_limit=config.memory_limit)
-    return compiled  # type: ignore[no-any-return]
+    return eg.compile(check_finite=check_finite, memory_limit=config.memory_limit)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from evergrad.core.tensor import Tensor, detached
 from evergrad.nn import functional as F
 from evergrad.nn.linear import Linear
-from evergrad.nn.module import Module
+from evergrad.nn.module import Module, TensorModule
 from evergrad.ops.rows.float8 import decode_float8, encode_float8, largest
 
 if TYPE_CHECKING:
     from evergrad.nn.parameter import Parameter
 
 
-class Float8Linear(Module):
+class Float8Linear(TensorModule):
     """A linear layer whose weight is stored in 8 bits, with a float32 scale for each output.
 
     A row is scaled so that its largest element is the largest number of the format, and rounded to

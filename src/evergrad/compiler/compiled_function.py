@@ -1,0 +1,53 @@
+"""What type checkers see of a compiled function: its own parameters and result, and the plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class CompiledFunction(Protocol[P, R_co]):
+    """The methods of :class:`~evergrad.compiler.api.Compiled`, with the types of the function."""
+
+    __name__: str
+    __wrapped__: Callable[..., Any]
+    last_call: Any
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    def __get__(self, instance: object, owner: object = None) -> Callable[..., R_co]: ...
+
+    def loop(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function for each row of the tensors among its arguments."""
+
+    def plan(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """The memory plan for these arguments, without running anything."""
+
+    def explain(self, *args: Any, passes: bool = False, **kwargs: Any) -> Any:
+        """Report the compiled program for these arguments."""
+
+
+class ModuleLike(Protocol):
+    """What :func:`evergrad.compile` takes as a module."""
+
+    forward: Any
+
+    def parameters(self) -> Iterator[Any]: ...
+
+
+class TorchOptions(TypedDict, total=False):
+    """Options of ``torch.compile``, which have no effect: there is one backend."""
+
+    backend: object
+    disable: bool
+    dynamic: bool | None
+    isolate_recompiles: object
+    mode: str | None
+    name: object
+    options: object
+    recompile_limit: object
+    shapes_spec: object
