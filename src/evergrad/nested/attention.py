@@ -10,6 +10,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.extension import provides
 from evergrad.nested.jagged import NestedTensor, jagged_tensor
 from evergrad.ops.composite.activations import widened
+from evergrad.ops.composite.attention import check_dropout
 from evergrad.ops.rows.jagged_attention import jagged_attention
 from evergrad.ops.rows.movement.views import movedim
 
@@ -21,6 +22,7 @@ def attend(
 ) -> NestedTensor:  # fmt: skip
     """Every example attends to its own keys."""
     _check(query, key, value, attn_mask)
+    check_dropout(dropout_p)
     heads, shared = query._type.shape[1], key._type.shape[1]
     if heads != shared and not enable_gqa:
         raise RuntimeError(

@@ -21,13 +21,13 @@ from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.extension import ExtensionPoint
+from evergrad.nested.in_place import WritableNested
 from evergrad.nested.ragged import Cells, RaggedSize, ragged_size_of
 from evergrad.ops.rows.creation.constants import full
 from evergrad.ops.rows.indexing.index import INDEX, INDEX_COPY
 from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.ops.rows.movement.views import movedim
 from evergrad.ops.surface.convert import adopt
-from evergrad.sparse.pattern import Patterned
 
 if TYPE_CHECKING:
     from evergrad.core.types import DtypeLike, MemoryFormatLike
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _apply_row: ExtensionPoint[..., object] = ExtensionPoint("jagged_row")
 
 
-class NestedTensor(Patterned):
+class NestedTensor(WritableNested):
     """Examples that differ in the extent of one dimension."""
 
     __slots__ = ("_elements", "_lengths", "_offsets", "_ragged_dim")
@@ -94,6 +94,18 @@ class NestedTensor(Patterned):
         """All examples, one after the other."""
         return self.live_elements()
 
+    def has_layout_of(self, other: Tensor) -> bool:
+        if not isinstance(other, NestedTensor) or self._ragged_dim != other._ragged_dim:
+            return False
+        if self._elements._type.shape != other._elements._type.shape:
+            return False
+        if self.ragged is other.ragged:
+            return True
+        return all(
+            (a is None) == (b is None) and (a is None or np.array_equal(a.array(), b.array()))
+            for a, b in ((self._offsets, other._offsets), (self._lengths, other._lengths))
+        )
+
     def cells(self) -> Cells:
         """Where the elements of each example stand."""
         return Cells(self._offsets, self._lengths)
@@ -131,6 +143,8 @@ class NestedTensor(Patterned):
                 )
             example = examples[items[0]]
             return example[items[1:]] if len(items) > 1 else example
+        if items in ((Ellipsis, None), (*(slice(None),) * self.ndim, None)):
+            return self.unsqueeze(-1)
         if items[0] in (slice(None), Ellipsis) and isinstance(items[-1], int | slice):
             return self._last_dimension_at(items)
         raise no_form("index", self)

@@ -24,6 +24,7 @@ from evergrad.ops.rows.indexing.index import INDEX, INDEX_SUM
 from evergrad.ops.rows.movement.joining import cat, stack
 from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.ops.rows.movement.views import movedim
+from evergrad.ops.rows.reduce.lanes import check_nonempty
 from evergrad.ops.rows.reduce.sums import MEAN, SUM
 from evergrad.ops.surface.convert import adopt
 
@@ -126,6 +127,8 @@ def _product(op: Op, args: Args, attrs: Attrs) -> Any:
     a, b = args
     if _contracts_ragged(a, b):
         return stack([x @ y for x, y in zip(a.unbind(), b.unbind(), strict=True)])
+    if not isinstance(a, NestedTensor) and a.ndim == 2 and b.ndim == 3 and b._ragged_dim == 2:
+        return b.with_elements(a @ b.live_elements())
     inner_is_ragged = isinstance(a, NestedTensor) and a._ragged_dim == a.ndim - 1
     if not isinstance(a, NestedTensor) or isinstance(b, NestedTensor) or inner_is_ragged:
         raise RuntimeError(
@@ -175,6 +178,8 @@ def _fold(op: Op, args: Args, attrs: Attrs) -> object:
             )
         return _fold_values(op, x, args[1:], dims, keepdim)
     if set(dims) == {0, dim}:
+        if op in (AMAX, AMIN):
+            check_nonempty(op.name, covered_values(x)._type.shape, (dim - 1,))
         folded = bind(op, covered_values(x), *args[1:], dims=(dim - 1,), keepdim=keepdim)
         return folded.unsqueeze(0) if keepdim else folded
     if dims != (dim,):
@@ -194,6 +199,8 @@ def covered_values(x: NestedTensor) -> Tensor:
 
 def _fold_all(op: Op, x: NestedTensor, options: tuple[object, ...], keepdim: bool) -> Tensor:
     values = covered_values(x)
+    if op in (AMAX, AMIN):
+        check_nonempty(op.name, values._type.shape, range(values.ndim))
     folded: Tensor = bind(op, values, *options, dims=tuple(range(values.ndim)), keepdim=False)
     return folded.reshape((1,) * x.ndim) if keepdim else folded
 
@@ -302,11 +309,13 @@ def _permuted(op: Op, args: Args, attrs: Attrs) -> NestedTensor:
     return jagged_tensor(values, x._offsets, x._lengths, order.index(x._ragged_dim))
 
 
-def _sliced(op: Op, args: Args, attrs: Attrs) -> NestedTensor:
-    """Parts of dimensions that are neither the first nor the ragged one."""
+def _sliced(op: Op, args: Args, attrs: Attrs) -> Tensor:
+    """An example, some of them, or parts of dimensions behind the ragged one."""
     x: NestedTensor = args[0]
     slices = list(attrs["slices"])
     whole = [(0, extent, 1) for extent in x._type.shape]
+    if slices[1:] == whole[1:] and isinstance(slices[0], int):
+        return x.unbind()[slices[0]]
     if slices[1:] == whole[1:] and not isinstance(slices[0], int) and slices[0][2] == 1:
         return _examples_between(x, *slices[0][:2])
     if slices[0] != whole[0] or slices[x._ragged_dim] != whole[x._ragged_dim]:

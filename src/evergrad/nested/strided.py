@@ -17,12 +17,12 @@ from evergrad.core.memory_format import strided
 from evergrad.core.op import TABLE, Op
 from evergrad.core.shapes import Shape, normalize_dim
 from evergrad.core.tensor import Tensor
+from evergrad.nested.in_place import WritableNested
 from evergrad.nested.ragged import RaggedSize
 from evergrad.ops.composite.padding import pad
 from evergrad.ops.rows.creation.constants import full
 from evergrad.ops.rows.movement.joining import cat, stack
 from evergrad.ops.rows.movement.slices import slice_dim
-from evergrad.sparse.pattern import Patterned
 
 if TYPE_CHECKING:
     from evergrad.core.types import Attrs, DtypeLike, MemoryFormatLike
@@ -33,7 +33,7 @@ _ON_EXAMPLES = frozenset(
 )
 
 
-class StridedNestedTensor(Patterned):
+class StridedNestedTensor(WritableNested):
     """Examples of any shapes with the same number of dimensions."""
 
     __slots__ = ("_elements", "_shapes")
@@ -57,6 +57,9 @@ class StridedNestedTensor(Patterned):
         if not isinstance(cotangent, StridedNestedTensor) or cotangent._shapes != self._shapes:
             raise RuntimeError("the gradient of a nested tensor must be one of the same shapes")
         return cotangent.live_elements()
+
+    def has_layout_of(self, other: Tensor) -> bool:
+        return isinstance(other, StridedNestedTensor) and other._shapes == self._shapes
 
     def filled(self, value: object, dtype: dtype) -> Tensor:
         return self.rebuilt(full(self._elements.shape, value, dtype=dtype))

@@ -110,8 +110,13 @@ def _check(
                 "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
                 f"attn_mask.dtype: {mask.dtype.name} and  query.dtype: {query.dtype.name} instead."
             )
-    if not 0 <= dropout_p <= 1:
-        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
+    check_dropout(dropout_p)
+
+
+def check_dropout(p: float) -> None:
+    """Refuse what is no probability."""
+    if not 0 <= p <= 1:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
 def _groups(query: Tensor, key: Tensor) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 from evergrad import return_types
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, bind_prepared
+from evergrad.core.compound import is_jagged
 from evergrad.core.families import reduction
 from evergrad.core.op import Op, prepared_calls
 from evergrad.core.prepared import prepared
@@ -131,7 +132,9 @@ def _place(op: Op, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
         raise IndexError(
             f"{op.name}(): Expected reduction dim to be specified for input.numel() == 0."
         )
-    found = bind(op, reshape(input, -1), dim=0)
+    # Of a nested tensor among its values, as in PyTorch.
+    elements = input.values() if is_jagged(input) and input.is_contiguous() else input
+    found = bind(op, reshape(elements, -1), dim=0)
     return owned(reshape(found, (1,) * input.ndim if keepdim else ()))
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, bind_and_prepare, bind_prepared
+from evergrad.core.compound import Compound
 from evergrad.core.families import opaque
 from evergrad.core.op import NONDIFFERENTIABLE, Op, prepared_calls
 from evergrad.core.row_facts import AutocastPolicy, Emit, lowered
@@ -88,9 +89,8 @@ def gathered(op: Op, input: Tensor, dim: int, **attrs: object) -> tuple[Tensor, 
     """What stands at the places a row finds, and those places; 0-d for a 0-d tensor."""
     lanes, dim = as_lanes(input, dim)
     places = places_along(op, lanes, dim, **attrs)
-    values = (
-        bind(GATHER, lanes, places, dim=dim) if places._type.numel else gather(lanes, dim, places)
-    )
+    by_row = places._type.numel or isinstance(lanes, Compound)
+    values = bind(GATHER, lanes, places, dim=dim) if by_row else gather(lanes, dim, places)
     return (values, places) if input.ndim else (reshape(values, ()), reshape(places, ()))
 
 
