@@ -101,9 +101,10 @@ class NestedTensor(WritableNested):
             return False
         if self.ragged is other.ragged:
             return True
+        pairs = (self._offsets, other._offsets), (self._lengths, other._lengths)
         return all(
-            (a is None) == (b is None) and (a is None or np.array_equal(a.array(), b.array()))
-            for a, b in ((self._offsets, other._offsets), (self._lengths, other._lengths))
+            a is b or (a is not None and b is not None and np.array_equal(a.array(), b.array()))
+            for a, b in pairs
         )
 
     def cells(self) -> Cells:

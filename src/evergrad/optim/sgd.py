@@ -110,4 +110,4 @@ class SGD(ParameterwiseOptimizer):
             return buffer  # type: ignore[no-any-return]
         if not isinstance(buffer, Compound):  # of earlier steps, whose gradients were dense
             return buffer * momentum + grad  # type: ignore[no-any-return]
-        return grad + buffer * momentum  # type: ignore[no-any-return]
+        return grad + buffer * momentum
