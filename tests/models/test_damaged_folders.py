@@ -96,6 +96,45 @@ def test_weights_of_another_model_are_refused(
         load_hugging_face(changed(folders[name], tmp_path, **{key: 1}))
 
 
+SLIDING = ["full_attention", "sliding_attention"]
+NESTED = {"full_attention": {"rope_type": "default", "rope_theta": 3.0}}
+OTHER_MODELS: list[tuple[str, dict[str, Any]]] = [
+    ("gpt2", {"scale_attn_weights": False}),
+    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
+    ("gpt2", {"is_causal": False}),
+    ("gpt2", {"scale_attn_weights": 3}),
+    ("llama", {"is_causal": False}),
+    ("llama", {"layer_types": SLIDING, "sliding_window": 4}),
+    ("llama", {"rope_parameters": NESTED}),
+    ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}),
+    ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
+    ("llama", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}),
+    ("llama", {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0]}}),
+    ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}),
+    ("llama", {"model_type": "mistral", "max_position_embeddings": 8192}),  # its window: 4096
+    ("llama", {"model_type": "mistral", "sliding_window": 4}),
+    ("llama", {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 4}),
+    ("llama", {"model_type": "qwen2", "layer_types": SLIDING}),
+]
+
+
+@pytest.mark.parametrize(("name", "values"), OTHER_MODELS)
+def test_descriptions_of_models_that_compute_something_else_are_refused(
+    folders: dict[str, Path], tmp_path: Path, name: str, values: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match="fix: "):
+        load_hugging_face(changed(folders[name], tmp_path, **values))
+
+
+def test_a_head_beside_the_embedding_it_is_said_to_share_counts(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    tokens = eg.tensor([[1, 2, 3]])
+    expected = load_hugging_face(folders["llama"])(tokens)
+    said = load_hugging_face(changed(folders["llama"], tmp_path, tie_word_embeddings=True))
+    assert not said.config.tie and eg.equal(said(tokens), expected)
+
+
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
 

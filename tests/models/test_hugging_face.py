@@ -115,6 +115,37 @@ def test_scores_and_greedy_tokens_are_those_of_transformers(
     assert list(generate(model, TOKENS[0], 12, temperature=0)) == long
 
 
+DESCRIPTIONS: list[dict[str, Any]] = [
+    {"rope_parameters": {"rope_type": "default", "rope_theta": 55.0}, "rope_theta": 77.0},
+    {"rope_parameters": {}, "rope_theta": 77.0},
+    {"rope_parameters": None, "rope_theta": 77.0},
+    {"rope_parameters": None, "rope_scaling": SCALED},
+    {"rope_parameters": {**SCALED, "rope_theta": 10_000.0, "factor": 1.0}},
+    {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+    {"tie_word_embeddings": True},
+    {"rms_norm_eps": None, "head_dim": None},
+    {"torch_dtype": "bfloat16", "pretraining_tp": 2},
+    {"logit_scale": 2.0, "attn_logit_softcapping": 5.0},
+]
+
+
+def test_other_descriptions_of_the_same_weights_are_read_alike(
+    transformers: Any, tmp_path: Path
+) -> None:
+    import torch
+
+    theirs(transformers, "llama").save_pretrained(tmp_path)
+    whole = json.loads((tmp_path / "config.json").read_text())
+    for values in DESCRIPTIONS:
+        given = {k: v for k, v in {**whole, **values}.items() if v is not None}
+        (tmp_path / "config.json").write_text(json.dumps(given))
+        other = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval().float()
+        with torch.no_grad():
+            expected = other(torch.tensor(TOKENS)).logits.numpy()
+        found = scores(load_hugging_face(tmp_path))
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5, err_msg=str(values))
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_an_export_is_read_by_transformers(transformers: Any, tmp_path: Path, name: str) -> None:
     import torch

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -59,6 +60,8 @@ def load_hugging_face(folder: str | Path) -> GPT:
     except (OSError, FileFormatError) as error:
         raise DamagedModelError(f"{error}.\n  fix: get the files again.") from error
     _require_weights(options, weights, place)
+    if options.tie and _has_own_head(weights):
+        options = replace(options, tie=False)
     model = GPT(options)
     try:
         model.load_state_dict(convert(weights, options))
@@ -88,6 +91,16 @@ def _options_of(
         f"{place / CONFIG} describes a model of the type {kind!r}.\n"
         f"  fix: models of the types gpt2, {', '.join(LLAMAS)} can be loaded."
     )
+
+
+def _has_own_head(weights: Tensors) -> bool:
+    """Whether there is a head besides the embedding that it is said to share: then it counts, as
+    with ``transformers``."""
+    head = weights.get("lm_head.weight")
+    shared = [
+        v for name, v in weights.items() if name.endswith(("embed_tokens.weight", "wte.weight"))
+    ]
+    return head is not None and not any(eg.equal(head, other) for other in shared)
 
 
 def _require_weights(options: GPTConfig, weights: Tensors, place: Path) -> None:
@@ -160,8 +173,13 @@ def _wrong(name: str, value: object) -> NoReturn:
 def gpt2_config(given: Mapping[str, Any]) -> GPTConfig:
     activation = given.get("activation_function", "gelu_new")
     require(activation in _ACTIVATIONS, f"the activation is {activation!r}", "use GELU")
-    for name in ("scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"):
-        require(not given.get(name), f"{name} is set", "load a model without it")
+    for name, usual in (
+        ("scale_attn_weights", True), ("scale_attn_by_inverse_layer_idx", False),
+        ("reorder_and_upcast_attn", False), ("is_causal", True),
+    ):  # fmt: skip
+        require(
+            _flag(given, name, usual) == usual, f"{name} is {not usual}", f"it has to be {usual}"
+        )
     width = _whole(given, "n_embd")
     return GPTConfig(
         vocabulary=_whole(given, "vocab_size"), context=_whole(given, "n_positions"),
@@ -175,9 +193,9 @@ def gpt2_config(given: Mapping[str, Any]) -> GPTConfig:
 def llama_config(given: Mapping[str, Any]) -> GPTConfig:
     kind = given["model_type"]
     context = _whole(given, "max_position_embeddings")
-    is_windowed = kind != "llama" and _flag(given, "use_sliding_window", kind == "mistral")
-    window = _whole(given, "sliding_window", context) if is_windowed else context
+    window = _window(given, context)
     require(window >= context, f"sliding_window is {window}", "use no window")
+    require(_flag(given, "is_causal", True), "is_causal is False", "it has to be True")
     act = given.get("hidden_act", "silu")
     require(act == "silu", f"the activation is {act!r}", "load a model with SiLU")
     attention, inner = _flag(given, "attention_bias", False), _flag(given, "mlp_bias", False)
@@ -195,9 +213,26 @@ def llama_config(given: Mapping[str, Any]) -> GPTConfig:
     )  # fmt: skip
 
 
+_WINDOW = 4096  # of configurations that do not name theirs
+
+
+def _window(given: Mapping[str, Any], context: int) -> int:
+    """How many tokens before it a token sees; null is no window, as is a missing one elsewhere."""
+    kind = given["model_type"]
+    is_windowed = kind != "llama" and _flag(given, "use_sliding_window", kind == "mistral")
+    if not is_windowed:
+        others = set(given.get("layer_types") or ()) - {"full_attention"}
+        require(not others, f"layer_types has {sorted(map(str, others))}", "use no window")
+        return context
+    found: int = _whole({"sliding_window": _WINDOW, **given}, "sliding_window", context)
+    return found
+
+
 def _rotary_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Base and scaling, which newer files keep in one dictionary."""
     scaling = given.get("rope_parameters") or given.get("rope_scaling") or {}
+    nested = [name for name, value in scaling.items() if isinstance(value, dict)]
+    require(not nested, f"rotary positions differ by {nested}", "use the same in all layers")
     base = _positive(scaling, "rope_theta", _positive(given, "rope_theta", 10_000.0))
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind == "default":
