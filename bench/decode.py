@@ -303,11 +303,13 @@ def quality(model: GPT) -> None:
             print(f"  {kind}: divergence {divergence:.2e} nats, same likeliest token {same:.1%}")
 
 
-def measure(name: str, quick: bool, tokens: int | None, streams_of: list[int]) -> None:
+def measure(
+    name: str, quick: bool, tokens: int | None, rounds: int | None, streams_of: list[int]
+) -> None:
     eg.manual_seed(0)
     model = GPT(MODELS[name]).eval()
-    count, rounds = (16, 3) if quick else (64, 7)
-    count = tokens or count
+    count = tokens or (16 if quick else 64)
+    rounds = rounds or (3 if quick else 7)
     print(f"\n{name}: {sum(p.numel() for p in model.parameters()):,} parameters")
     quality(model)
     with tempfile.TemporaryDirectory() as place:
@@ -348,10 +350,11 @@ if __name__ == "__main__":
     parser.add_argument("--threads", type=int, default=threads, help="of every peer")
     parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     parser.add_argument("--tokens", type=int, help="that are written; 64, or 16 if it is quick")
+    parser.add_argument("--rounds", type=int, help="of which the median is; 7, or 3 if it is quick")
     parser.add_argument("--streams", type=int, action="append", help="1, 8 and 32 by default")
     given = parser.parse_args()
     now, threads = CLOCKS[given.clock], given.threads
     eg.set_num_threads(threads)
     print(f"{threads} threads, {given.clock} time")
     for each in given.model or list(MODELS):
-        measure(each, given.quick, given.tokens, given.streams or [1, 8, 32])
+        measure(each, given.quick, given.tokens, given.rounds, given.streams or [1, 8, 32])

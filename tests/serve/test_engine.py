@@ -289,6 +289,8 @@ def test_embeddings_of_unknown_tokens_are_refused(engine: Engine, tokens: tuple[
         ([1], {"logit_bias": {0: float("nan")}}, "logit_bias"),
         ([1], {"logit_bias": {0: float("inf")}}, "logit_bias"),
         ([1], {"logit_bias": {0: -101.0}}, "logit_bias"),
+        ([1], {"logit_bias": {1: 1.0, 23: 1.0}}, r"token \[23\]"),
+        ([1], {"logit_bias": {-1: 1.0}}, "token"),
     ],
 )
 def test_wrong_requests_are_refused(

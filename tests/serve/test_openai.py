@@ -11,7 +11,7 @@ import pytest
 
 from evergrad.serve.openai_types import Reply
 from evergrad.serve.sequence import Token
-from evergrad.serve.service import Service
+from evergrad.serve.service import Piece, Service
 from evergrad.tokenizers import BPETokenizer, ChatTokenizer
 
 from .models import likeliest, made
@@ -272,3 +272,25 @@ def test_bytes_of_a_token_are_its_own_though_they_are_no_text() -> None:
     assert len(parts) == 4
     assert b"".join(bytes(part["bytes"]) for part in parts).decode() == "\u2603a"
     assert parts[0]["top_logprobs"][0]["bytes"] == parts[0]["bytes"] == [0xE2]
+
+
+def test_offsets_of_a_whole_answer_are_those_of_its_stream() -> None:
+    """Tokens of a part of a character have no text of their own: the next piece sets it right."""
+    pytest.importorskip("tokenizers", reason="tokenizers is not installed: evergrad[app]")
+    tokenizer = ChatTokenizer(BPETokenizer.train("ab", 256))
+    service = Service(made(vocabulary=len(tokenizer), context=64), tokenizer, "bytes")
+    reply = Reply(service, "text_completion", "bytes")
+    texts = ["a", "\u2603", "", "b", "\U0001f600c"]
+    pieces = [
+        Piece(text, tuple(Token(t, -1.0, ((t, -1.0),)) for t in tokenizer.encode(text)))
+        for text in texts
+    ]
+    whole = reply.whole(0, pieces, with_log=True)
+    offset, streamed = 0, []
+    for piece in pieces:
+        streamed += reply.delta(0, piece, offset, with_log=True)["logprobs"]["text_offset"]
+        offset += len(piece.text)
+    assert whole["logprobs"]["text_offset"] == streamed == [0, 1, 2, 3, 2, 3, 4, 5, 6, 7]
+    assert len(whole["logprobs"]["tokens"]) == len(whole["logprobs"]["token_logprobs"]) == 10
+    chat = Reply(service, "chat.completion", "bytes").whole(0, pieces, with_log=True)
+    assert len(chat["logprobs"]["content"]) == 10 and chat["logprobs"]["refusal"] is None

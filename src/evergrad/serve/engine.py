@@ -112,6 +112,7 @@ class Engine:
             "give a shorter prompt",
         )
         self._check_tokens(request.prompt)
+        self._check_tokens(request.sampling.logit_bias)
         require(request.max_tokens >= 1, f"max_tokens is {request.max_tokens}", "choose 1 or more")
         require(
             request.adapter is None or request.adapter in self.adapters.adapters,

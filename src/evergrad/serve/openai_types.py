@@ -230,14 +230,24 @@ class Reply:
     def whole(self, index: int, pieces: list[Piece], with_log: bool) -> dict[str, Any]:
         """A whole answer."""
         text = "".join(piece.text for piece in pieces)
-        tokens = tuple(token for piece in pieces for token in piece.tokens)
         message = {"role": "assistant", "content": text, "refusal": None}
         return {
             "index": index,
             **({"message": message} if self.is_chat else {"text": text}),
-            "logprobs": self.log_probabilities(tokens, 0) if with_log else None,
+            "logprobs": self._joined(pieces) if with_log else None,
             "finish_reason": finish_reason(pieces[-1].reason),
         }
+
+    def _joined(self, pieces: list[Piece]) -> dict[str, object]:
+        """The log-probabilities of all pieces, with the offsets that each has in a stream."""
+        found: dict[str, Any] = self.log_probabilities((), 0)
+        offset = 0
+        for piece in pieces:
+            for name, values in self.log_probabilities(piece.tokens, offset).items():
+                if isinstance(values, list):
+                    found[name] += values
+            offset += len(piece.text)
+        return found
 
     def log_probabilities(self, tokens: tuple[Token, ...], offset: int) -> dict[str, object]:
         if self.is_chat:
