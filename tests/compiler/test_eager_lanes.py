@@ -119,3 +119,45 @@ def test_topk_of_equal_and_of_sorted_rows() -> None:
     assert (-up).topk(3).indices.tolist() == [0, 1, 2]
     assert up.topk(3, largest=False).indices.tolist() == [0, 1, 2]
     assert lanes.topk(np.zeros((2, 8)), 7, True) is None  # most of a row: by sorting
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint8, np.bool_])
+def test_writes_at_indices_as_numpy_writes(dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    array = rng.integers(0, 200, (3, 40, 5)).astype(dtype)
+    for dim in range(3):
+        for count in (1, 4, 9):
+            index = rng.integers(0, array.shape[dim], count)  # the last of equal ones stays
+            shape = (*array.shape[:dim], count, *array.shape[dim + 1 :])
+            source = rng.integers(0, 200, shape).astype(dtype)
+            wanted = array.copy()
+            wanted[(slice(None),) * dim + (index,)] = source
+            x = eg.tensor(array)
+            made = x.index_copy(dim, eg.tensor(index), eg.tensor(source))
+            assert np.array_equal(made.numpy(), wanted)
+            x.index_copy_(dim, eg.tensor(index), eg.tensor(source))
+            assert np.array_equal(x.numpy(), wanted)
+        places = rng.integers(0, array.shape[dim], array.shape)
+        wanted = array.copy()
+        np.put_along_axis(wanted, places[:, :, :], array[::-1], dim)
+        x = eg.tensor(array)
+        x.scatter_(dim, eg.tensor(places), eg.tensor(np.ascontiguousarray(array[::-1])))
+        assert np.array_equal(x.numpy(), wanted)
+
+
+def test_writes_out_of_bounds_write_nothing() -> None:
+    for bad in (-1, 8):
+        x, source = eg.zeros(8, 6), eg.ones(2, 6)
+        with pytest.raises((IndexError, RuntimeError)):
+            x.index_copy_(0, eg.tensor([1, bad]), source)
+        with pytest.raises((IndexError, RuntimeError)):
+            x.index_copy_(0, eg.tensor([bad]), source[:1])
+        with pytest.raises((IndexError, RuntimeError)):
+            x.scatter_(0, eg.tensor([[1] * 6, [bad] * 6]), source)
+        assert not x.any()
+
+
+def test_a_single_place_of_a_strided_target() -> None:
+    x = eg.zeros(6, 4)
+    x.t().index_copy_(0, eg.tensor([2]), eg.ones(1, 6))
+    assert eg.equal(x[:, 2], eg.ones(6)) and float(x.sum()) == 6

@@ -7,7 +7,8 @@ indices out of bounds that it met; these are neither read nor written, and the c
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 
 from evergrad.compiler.codegen.code import Code
@@ -27,6 +28,8 @@ _WORDS = {
     "gather_elements": ("out", "x", "index", "outer", "extent", "many", "inner"),
     "take_elements": ("out", "x", "index", "outer", "extent", "many"),
     "take_rows": ("out", "x", "index", "outer", "extent", "many", "inner"),
+    "put_elements": ("out", "x", "index", "outer", "extent", "many", "inner"),
+    "put_rows": ("out", "x", "index", "outer", "extent", "many", "inner"),
     "scatter_add": ("out", "x", "index", "outer", "extent", "many", "inner"),
     "add_rows": ("out", "x", "index", "outer", "extent", "many", "inner"),
     "reverse": ("out", "x", "outer", "extent"),
@@ -88,6 +91,38 @@ class _Builder(KernelBuilder):
         self.at_indices(lambda here, there: self.store(self.load(self.at(self["x"], there)),
                                                        self.at(self["out"], here)))  # fmt: skip
 
+    def put_elements(self) -> None:
+        """``out[o, index[o, j, i], i] = x[o, j, i]``, unless an index is out of bounds."""
+
+        def put(here: str, there: str) -> None:
+            self.store(self.load(self.at(self["x"], here)), self.at(self["out"], there))
+
+        with self.unless_missed(self.mul(self["outer"], self["many"], self["inner"])):
+            self.at_indices(put)
+
+    def put_rows(self) -> None:
+        """``out[o, index[j], :] = x[o, j, :]``, unless an index is out of bounds."""
+        extent, many, inner = self["extent"], self["many"], self["inner"]
+        with (
+            self.unless_missed(many),
+            self.loop(self["outer"]) as o,
+            self.loop(many) as j,
+        ):
+            index, _ = self.index_at(j)
+            row = self.at(self["out"], self.mul(self.add(self.mul(o, extent), index), inner))
+            source = self.at(self["x"], self.mul(self.add(self.mul(o, many), j), inner))
+            with self.loop(inner) as i:
+                self.store(self.load(self.at(source, i)), self.at(row, i))
+
+    @contextmanager
+    def unless_missed(self, count: str) -> Iterator[None]:
+        """Code that runs if all of so many indices are in bounds."""
+        with self.loop(count) as j:
+            self.note_missed(self.index_at(j)[1])
+        missed = self.op("load i64, ptr %missed")
+        with self.when(self.op(f"icmp eq i64 {missed}, 0")):
+            yield
+
     def scatter_add(self) -> None:
         """``out[o, index[o, j, i], i] += x[o, j, i]``"""
 
@@ -115,10 +150,7 @@ class _Builder(KernelBuilder):
     def take_elements(self) -> None:
         """``out[o, j] = x[o, index[j]]``, unless an index is out of bounds."""
         extent, many = self["extent"], self["many"]
-        with self.loop(many) as j:
-            self.note_missed(self.index_at(j)[1])
-        missed = self.op("load i64, ptr %missed")
-        with self.when(self.op(f"icmp eq i64 {missed}, 0")), self.loop(self["outer"]) as o:
+        with self.unless_missed(many), self.loop(self["outer"]) as o:
             target = self.at(self["out"], self.mul(o, many))
             row = self.at(self["x"], self.mul(o, extent))
             with self.loop(many) as j:

@@ -12,6 +12,7 @@ from evergrad.compiler.frontend.partition import partition
 from evergrad.compiler.passes.pipeline import Target, optimize
 from evergrad.core.composite import Structure
 from evergrad.core.trace import Graph, Var
+from evergrad.ops.composite.attention import FEW_QUERIES
 
 
 class Partition(NamedTuple):
@@ -27,7 +28,10 @@ class Partition(NamedTuple):
 
 def partition_composite(structure: Structure, differentiable: int) -> Partition | None:
     """Partition a function and its derivative by its first ``differentiable`` arguments; ``None``
-    if the residuals would take more bytes than the arguments."""
+    if the residuals would take more bytes than the arguments, and for attention of few queries:
+    computed as products, it would have every intermediate value as a residual."""
+    if structure.types[0].shape[-2] <= FEW_QUERIES:
+        return None
     needs = (1 << differentiable) - 1
     arguments, _, traced = structure.derivative(needs, with_results=True)
     whole = optimize(traced, Target.DIFFERENTIABLE | Target.JOINT)

@@ -38,6 +38,8 @@ _LONG_ROW = 256
 
 # By the code of an element type: its name is computed anew each time.
 _FLOATS = {"f": "float32", "d": "float64"}
+# The codes of other element types that are moved as they are.
+_MOVED = frozenset("fdlqihbB?")
 _INT64 = np.dtype(np.int64)
 # Kernels by name and element type; false: there is none.
 _kernels: dict[Any, Any] = {}
@@ -255,6 +257,35 @@ def scatter_add(out: Array, index: Array, source: object, dim: int) -> bool:
         return False
     function(buffer_address(out), buffer_address(source), buffer_address(index), *extents)
     return True
+
+
+def put(out: Array, index: Array, source: object, dim: int, of_rows: bool) -> bool:
+    """Write a source to an array at indices along a dimension, in its order: whole slices
+    (``of_rows``), or elements each at an index of its own. False, and nothing is written, where an
+    index is out of bounds."""
+    if (
+        not isinstance(source, np.ndarray)
+        or source.dtype != out.dtype
+        or out.dtype.char not in _MOVED
+        or not source.size
+        or not (out.flags.carray and source.flags.carray and _is_index(index))
+        or np.may_share_memory(out, source)
+    ):
+        return False
+    if of_rows:
+        outer, extent, inner = _around(out.shape, dim)
+        count = index.size
+        if source.size != outer * count * inner:
+            return False
+        extents: Any = outer, extent, count, inner
+    else:
+        extents = _extents(out.shape, index.shape, dim)
+        if source.shape != index.shape or extents is None:
+            return False
+    function = _function("put_rows" if of_rows else "put_elements", out.itemsize, source.size)
+    if not function:
+        return False
+    return not function(address_of(out), address_of(source), address_of(index), *extents)
 
 
 def add_rows(target: Array, source: Array, rows: Array) -> bool:

@@ -27,6 +27,10 @@ from evergrad.ops.surface.handles import detach
 
 _attend_ragged: ExtensionPoint[..., Tensor] = ExtensionPoint("ragged_attention")
 
+# Attention of so many queries of a head, as in decoding, is a few products of vectors and matrices:
+# the kernels of attention compute with blocks of queries.
+FEW_QUERIES = 4
+
 
 @autocast_policy(AutocastPolicy.LOWER)
 def scaled_dot_product_attention(
@@ -68,7 +72,10 @@ def attended(
     target = q.dtype
     q, k, v = (widened(x) for x in (q, k, v))
     # Keys are scaled rather than queries: what is multiplied has a contiguous gradient.
-    scores = _by_query_head(matmul(q, transpose(k * scale, -2, -1)), groups)
+    if q._type.shape[-2] > FEW_QUERIES:
+        scores = _by_query_head(matmul(q, transpose(k * scale, -2, -1)), groups)
+    else:
+        scores = _by_query_head(matmul(q * scale, transpose(k, -2, -1)), groups)
     if is_causal:
         length, width = scores._type.shape[-2:]
         seen = tril(constant((length, width), True, dtypes.bool_))

@@ -17,7 +17,7 @@ from evergrad.core import dtypes
 from evergrad.core.composite import Body
 from evergrad.core.shapes import Shape, broadcast_shapes
 from evergrad.core.trace import Equation, Var
-from evergrad.ops.composite.attention import attended
+from evergrad.ops.composite.attention import FEW_QUERIES, attended
 
 _FORWARD, _BACKWARD = attended.op, attended.op.derivative
 # Queries, keys and values are the first arguments; the kernels give gradients of these.
@@ -99,6 +99,9 @@ class _Call:
         if not isinstance(scale, int | float) or not scale:
             return False
         operands = (self.q.type, self.k.type, self.v.type)
+        is_forward = self.noise is None and all(e.op is _FORWARD for e in self.equations)
+        if is_forward and self.q.type.shape[-2] <= FEW_QUERIES:
+            return False
         if any(t.dtype not in _TYPES or not t.numel for t in operands):
             return False
         batch = broadcast_shapes(self.q.type.shape[:-2], self.k.type.shape[:-2])

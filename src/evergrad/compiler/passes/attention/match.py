@@ -27,6 +27,7 @@ from evergrad.compiler.passes.attention.rewrite import Attended, Gradients, repl
 from evergrad.core import dtypes
 from evergrad.core.op import Op
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.composite.attention import FEW_QUERIES
 from evergrad.ops.rows.elementwise.basic import ADD, CAST, DIV, MUL, WHERE
 from evergrad.ops.rows.matmul import MATMUL
 from evergrad.ops.rows.movement.strided import AS_STRIDED
@@ -79,6 +80,7 @@ class Attention:
             and self.find_scores()
             and self.fits()
             and self.find_backwards()
+            and self.has_blocks()
             and self.take_scale()
             and self.is_alone()
         )
@@ -254,6 +256,11 @@ class Attention:
                 return False
             self.backwards.append(backward)
         return True
+
+    def has_blocks(self) -> bool:
+        """Whether there are enough queries for the kernels, or gradients, which would otherwise
+        read intermediate values."""
+        return bool(self.backwards) or self.result.outs[0].type.shape[-2] > FEW_QUERIES
 
     def cotangents(self) -> list[Var]:
         facts = self.facts

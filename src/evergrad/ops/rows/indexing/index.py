@@ -352,6 +352,9 @@ def _index_add_evaluator(
 INDEX_ADD.prepare_for = _index_add_evaluator
 
 
+_ALL = (slice(None),) * 64
+
+
 def _index_copy_eval(
     x: Array,
     source: float | Array,
@@ -361,6 +364,15 @@ def _index_copy_eval(
     out: Array | None = None,
 ) -> Array:
     out = start_from(x, out)
+    if len(indices) == 1:
+        (index,) = indices
+        if index.size == 1 and index.ndim == 1:
+            place = int(index[0])
+            if 0 <= place < x.shape[start]:
+                out[(*_ALL[:start], slice(place, place + 1))] = source
+                return out
+        elif lanes.put(out, index, source, start, True):
+            return out
     extents = x.shape[start : start + len(indices)]
     if any(not i.size for i in indices) or not (out.size or 0 in extents):
         return out

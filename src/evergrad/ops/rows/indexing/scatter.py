@@ -191,8 +191,12 @@ SCATTER_ADD.prepare_for = lambda plain, x, index, source, *, dim: lanes.scatter_
 def _scatter_eval(
     x: Array, index: Array, source: object, *, dim: int, out: Array | None = None
 ) -> Array:
+    if out is not None and lanes.put(out, index, source, dim, False):
+        return out
     in_bounds(index, x.shape[dim], dim, False, RuntimeError)
     out = start_from(x, out)
+    if lanes.put(out, index, source, dim, False):
+        return out
     if out.flags.c_contiguous:
         out.reshape(-1)[_flat_places(out.shape, index, dim)] = source
     else:
