@@ -311,7 +311,7 @@ _provided_by(
         "evergrad.ragged.batch": ("ragged_value",),
         "evergrad.sparse.compressed_rows": ("compressed_row",),
         "evergrad.sparse.convert": ("coordinate_pattern", "sparse_mask", "to_sparse"),
-        "evergrad.sparse.lookup": ("sparse_lookup",),
+        "evergrad.sparse.lookup": ("sparse_lookup", "sparse_rows"),
         "evergrad.sparse.products": ("sparse_times_dense",),
         "evergrad.sparse.rows": ("coo_row",),
     }

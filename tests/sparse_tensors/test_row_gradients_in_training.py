@@ -169,11 +169,10 @@ def test_compiled_steps_follow_the_rows_touched(optimizer: str, form: str) -> No
     assert plans[0] == plans[1]
 
 
-@pytest.mark.filterwarnings("ignore:.*is not one compiled program")
 @pytest.mark.parametrize("optimizer", ["SGD", "Adagrad", "SparseAdam"])
 def test_a_compiled_step_that_leaves_its_gradient_follows_the_rows(optimizer: str) -> None:
-    """With ``zero_grad`` at its beginning the gradient stays, so that Python goes on after the
-    lookup: its writes are in place, and nothing of the table's size is copied."""
+    """With ``zero_grad`` at its beginning the gradient stays, sparse as in eager code: nothing of
+    the table's size is copied."""
     losses, tables = [], []
     for wrap in (lambda step: step, eg.compile):
         layer = nn.Embedding(50_000, 64, sparse=True, _weight=eg.ones(50_000, 64))
@@ -195,8 +194,9 @@ def test_a_compiled_step_that_leaves_its_gradient_follows_the_rows(optimizer: st
         assert tracked.peak - tracked.live_at_start < 1 << 20  # the table has 12.8 MB
         assert layer.weight.grad is not None and layer.weight.grad.is_sparse
         tables.append(layer.weight.detach())
-    assert losses[0] == losses[1]
-    assert eg.equal(*tables)
+    assert run.last_call.kind == "whole"
+    eg.testing.assert_close(losses[1], losses[0], rtol=1e-6, atol=0)
+    eg.testing.assert_close(tables[1], tables[0], rtol=1e-6, atol=1e-7)
 
 
 def steps_of_changing_lookups(ns: Any, optimizer: str, clip: str, form: str) -> Any:

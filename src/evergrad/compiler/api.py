@@ -24,6 +24,7 @@ from evergrad.compiler.frontend.arguments.signature import ARGUMENT, PythonCall
 from evergrad.compiler.frontend.capture import capture
 from evergrad.compiler.frontend.captured import Captured
 from evergrad.compiler.frontend.effects.find_effects import undo_changes
+from evergrad.compiler.frontend.effects.sparse_gradients import make_sparse
 from evergrad.compiler.frontend.last_call import LastCall
 from evergrad.compiler.frontend.numbers.number_slots import NumberSlots
 from evergrad.compiler.frontend.numbers.varying_numbers import VaryingNumbers
@@ -162,8 +163,8 @@ class Compiled(KeptPrograms):
     # Attributes in ``__dict__`` are the user's, as those of a function are.
     __slots__ = (
         "__dict__", "__weakref__", "call_log", "first_steps", "fullgraph", "has_warned",
-        "last_call", "library_calls", "number_slots", "records_sparse", "segments", "step_lock",
-        "varying",
+        "last_call", "library_calls", "number_slots", "records_sparse",
+        "records_unlike", "segments", "step_lock", "varying",
     )  # fmt: skip
 
     def __init__(
@@ -175,8 +176,10 @@ class Compiled(KeptPrograms):
         self.segments: Segments = Segments(self.arena)
         # How the last call ran, and whether a function that is no single program was reported.
         self.last_call: LastCall | None = None
-        # Whether sparse gradients are used up inside of a call, so that programs may have them.
-        self.records_sparse: bool = False
+        # Whether sessions record sparse gradients; those which are not all rows that are looked up
+        # (``None``: never again) once a call has not left any behind.
+        self.records_sparse: bool = True
+        self.records_unlike: bool | None = False
         # The numbers in Python objects that it changes.
         self.number_slots: NumberSlots = NumberSlots()
         # The numbers among its arguments that vary.
@@ -328,6 +331,7 @@ class Compiled(KeptPrograms):
         session = Session(STATE.get().trace, self.segments.run, self.fullgraph, python.arrays)
         session.note_shared(shared)
         session.records_sparse = self.records_sparse
+        session.records_unlike = bool(self.records_unlike)
         session.flags = flags = GradientFlags(python.tensors, call.tensors)
         session.defers_items = not (self.varying.is_off or python.checks_number_types)
         session.reads_data = self.path_policy.is_on and not (self.fullgraph or self.check_finite)
@@ -353,6 +357,7 @@ class Compiled(KeptPrograms):
                     python.replace_numbers()
                 raise
             session.modes = STATE.get()
+            make_sparse(session)
             try:
                 if self.is_unreliable:
                     raise NotWholeError(
@@ -385,10 +390,11 @@ class Compiled(KeptPrograms):
                     raise TraceError(
                         f"{self.function_name} cannot be compiled whole: {text}"
                     ) from None
+                keeps_sparse = session.keeps_sparse_gradients()
                 session.end()
                 installed.flush_outputs()
                 if session.sparse_weights:
-                    self.records_sparse = not session.keeps_sparse_gradients()
+                    self.note_sparse_gradients(session, keeps_sparse)
                 reason.__traceback__ = None  # its frames keep numbers of the session
                 originals = self.number_slots.remove(installed, python)
                 result = plain_numbers(result, originals=originals)
@@ -467,7 +473,7 @@ class Compiled(KeptPrograms):
         ends = [*([] if session.data.are_late else session.data.all), *session.breaks]
         self.last_call = LastCall("segments" if ends else "traced", reason, list(map(str, ends)))
         # The next call may be a program: sparse gradients are known to be used up.
-        is_next_whole = bool(session.sparse_weights) and self.records_sparse
+        is_next_whole = bool(session.unlike_rows) and bool(self.records_unlike)
         if self.is_first_step(session, reason):
             self.first_steps.add(reason)
         elif not (is_next_whole or session.is_passing):
@@ -475,6 +481,13 @@ class Compiled(KeptPrograms):
                 f"{self.function_name} is not one compiled program: {reason}. Python runs it at "
                 "every call, with its operations compiled between the values that it reads."
             )
+
+    def note_sparse_gradients(self, session: Session, keeps_sparse: bool) -> None:
+        """Note after a call that was no program whether further ones record sparse gradients."""
+        if session.reads_sparse or (keeps_sparse and not session.is_off):
+            self.records_sparse, self.records_unlike = False, None
+        elif self.records_unlike is not None:
+            self.records_unlike = not keeps_sparse
 
     def warn(self, text: str) -> None:
         """Warn that programs do not handle a call, once."""
@@ -538,7 +551,7 @@ class Compiled(KeptPrograms):
         if variant is None:
             python = self.python_state(args, kwargs)
             session = Session(STATE.get().trace, self.segments.run, True, python.arrays)
-            session.records_sparse = session.reads_data = True
+            session.records_sparse = session.records_unlike = session.reads_data = True
             session.flags = flags = GradientFlags(python.tensors, call.tensors)
             session.defers_items = not (self.varying.is_off or python.checks_number_types)
             with (
@@ -550,6 +563,7 @@ class Compiled(KeptPrograms):
                 try:
                     call_path.begin()
                     result = self.library_calls.run(call.on_session, session, python)
+                    make_sparse(session)
                     session.data.settle(session.expressions)
                     captured = capture(session, call, result, python, self.number_slots, installed)
                 except NotWholeError as reason:

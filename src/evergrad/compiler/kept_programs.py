@@ -93,10 +93,10 @@ class KeptPrograms:
         self.fast_paths: dict[Variant, FastPath] = {}
 
     def reason_for_python(self, call: PythonCall) -> str | None:
-        """Why a call is run by Python alone: its signature is new, as nearly all are; a guard fails at nearly every call with this
-        signature, so that a program for it would not be used again; or the function reaches so much
-        that it takes long to find out that it is no program; or its segments are small. ``None``
-        for other calls, and for some of these later on."""
+        """Why a call is run by Python alone: its signature is new, as nearly all are; a guard
+        fails at nearly every call with this signature, so that a program for it would not be used
+        again; the function reaches so much that it takes long to find out that it is no program; or
+        its segments are small. ``None`` for other calls, and for some of these later on."""
         known = self.variants.get(call.key, [])
         may_be_eager = not self.check_finite and self.memory_limit is None
         if not known and may_be_eager and self.new_signatures.is_rare(call.key):
@@ -122,7 +122,7 @@ class KeptPrograms:
         """Note a call that has run in segments, and why."""
         if session.is_passing:
             return
-        if session.elements >= SMALL_ELEMENTS * session.equation_count:
+        if session.elements > SMALL_ELEMENTS * session.equation_count:
             self.small_calls.pop(call.key, None)
             return
         earlier = self.small_calls.get(call.key)

@@ -9,6 +9,7 @@ run-time input or a guard.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from evergrad.core.state import STATE
@@ -207,6 +208,9 @@ class FunctionalizingTrace(Trace):
         if not isinstance(tensor._storage.value, Var) or id(tensor._storage) in self.written:
             self.grads.setdefault(id(tensor), (tensor, tensor._grad))
 
+    def note_grad_read(self, tensor: Tensor) -> None:
+        """Python is about to read a gradient."""
+
     def add_guard(
         self,
         predicate: Callable[[], object],
@@ -262,6 +266,10 @@ class FunctionalizingTrace(Trace):
     def set_data(self, tensor: Tensor, value: Tensor) -> bool:
         """The memory of a tensor is about to be replaced by that of a value; whether this trace
         has done it."""
+        return False
+
+    def is_returned(self, frame: FrameType) -> bool:
+        """Whether the traced function only returns what the call that a frame is in gives it."""
         return False
 
     def note_exact_read(self, number: PythonNumber) -> None:
@@ -321,6 +329,14 @@ def note_grad_access(tensor: Tensor) -> None:
     trace = functionalizing_trace()
     if trace is not None:
         trace.note_grad(tensor)
+
+
+def note_grad_read(tensor: Tensor) -> None:
+    """Note in a functionalizing trace that Python is about to read a gradient."""
+    trace = functionalizing_trace()
+    if trace is not None:
+        trace.note_grad(tensor)
+        trace.note_grad_read(tensor)
 
 
 def note_grad_set(tensor: Tensor) -> None:

@@ -14,7 +14,7 @@ from evergrad.core.device import CPU, Device
 from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import (
     note_flag_read,
-    note_grad_access,
+    note_grad_read,
     note_grad_set,
     note_outside_read,
     note_property_read,
@@ -311,7 +311,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
                 UserWarning,
                 stacklevel=2,
             )
-        note_grad_access(self)
+        note_grad_read(self)
         return self._grad
 
     @grad.setter

@@ -411,8 +411,9 @@ class Trace:
     def note_node(self, node: object) -> None:
         """A node that saves values of this trace was made."""
 
-    def note_sparse(self, weight: Tensor) -> None:
-        """The gradient of a tensor is sparse where this trace does not record."""
+    def note_sparse(self, weight: Tensor, has_all_rows: bool) -> None:
+        """The gradient of a tensor is sparse where this trace does not record; whether it then has
+        the cotangents of all rows that are looked up, as they are."""
 
     def must_write_now(self, storage: Storage) -> bool:
         """Whether a write to a storage must not be deferred."""

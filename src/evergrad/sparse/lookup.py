@@ -12,7 +12,7 @@ from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
 from evergrad.extension import provides
 from evergrad.ops.rows.indexing.index import INDEX
-from evergrad.sparse.coo import SparseTensor, coo, taken
+from evergrad.sparse.coo import SparseTensor, coo, raw_coo, taken
 
 if TYPE_CHECKING:
     from evergrad.autograd.function import FunctionCtx
@@ -53,3 +53,9 @@ def _row_gradient(g: Tensor, indices: Tensor, shape: Shape, padding_idx: int) ->
 def lookup(weight: Tensor, indices: Tensor, padding_idx: int, by_frequency: bool) -> Tensor:
     """Rows of a table; its gradient is sparse."""
     return Lookup.apply(weight, indices, padding_idx, by_frequency)  # type: ignore[no-any-return]
+
+
+@provides("sparse_rows")
+def rows(places: Tensor, elements: Tensor, count: int) -> SparseTensor:
+    """A sparse tensor of so many rows, of which those at ``places`` (1, n) are given (n, ...)."""
+    return raw_coo(places, elements, (count, *elements._type.shape[1:]), False)

@@ -57,7 +57,9 @@ class NewSignatures:
 def is_small(graph: Graph) -> bool:
     """Whether the equations of a program read and compute few elements on average."""
     sizes = [
-        max((held.type.numel for held in (*eqn.outs, *eqn.args) if isinstance(held, Var)), default=0)
+        max(
+            (held.type.numel for held in (*eqn.outs, *eqn.args) if isinstance(held, Var)), default=0
+        )
         for eqn in graph.equations
     ]
     return sum(sizes) < SMALL_ELEMENTS * len(sizes)

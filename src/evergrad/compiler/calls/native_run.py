@@ -14,6 +14,7 @@ import numpy as np
 
 from evergrad.compiler.calls.result_tree import Assemble, assembler, number_outputs
 from evergrad.compiler.frontend.effects.outputs import Output
+from evergrad.compiler.frontend.effects.sparse_gradients import PartsOutput
 from evergrad.compiler.frontend.variant import Call, Variant, contiguous_arrays, mark_freed
 from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.schedule.buffers import BufferView
@@ -214,7 +215,12 @@ def wrapper_of(
         for n, i in enumerate(captured.overwritten, first)
     ]  # fmt: skip
     freed = captured.freed
-    others = [(t, grad) for t, grad in captured.grads if not isinstance(grad, Output)]
+    kinds = (Output, PartsOutput)
+    others = [(t, grad) for t, grad in captured.grads if not isinstance(grad, kinds)]
+    in_parts = [
+        (t, grad, {n: (take(n), types[n]) for n in grad.indices})
+        for t, grad in captured.grads if isinstance(grad, PartsOutput)
+    ]  # fmt: skip
     found = [(t, grad.index) for t, grad in captured.grads if isinstance(grad, Output)]
     grads = [(t, take(n), types[n]) for t, n in found]
 
@@ -231,6 +237,10 @@ def wrapper_of(
             tensor = inputs[owner] if owner.__class__ is int else owner
             tensor._grad = grad = new_result(get(), type, inference)
             grad._storage.tag(GRADIENT)
+        for owner, sparse, parts in in_parts:
+            tensor = inputs[owner] if owner.__class__ is int else owner
+            computed = {n: new_result(get(), type, inference) for n, (get, type) in parts.items()}
+            tensor._grad = sparse.make(computed)
         for owner, kept in others:
             tensor = inputs[owner] if owner.__class__ is int else owner
             tensor._grad = kept

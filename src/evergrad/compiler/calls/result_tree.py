@@ -9,6 +9,7 @@ from typing import Any
 from evergrad.compiler.frontend.effects.outputs import (
     COMPUTED,
     Alias,
+    ArrayOf,
     Evaluated,
     Form,
     MadeLeaf,
@@ -28,7 +29,7 @@ def number_outputs(results: Results) -> set[int]:
     """The outputs of which only the number is a result."""
     leaves = [leaf for leaf in results.leaves if isinstance(leaf, Output)]
     tensors = {leaf.index for leaf in leaves if not leaf.is_number}
-    if any(isinstance(leaf, (Alias, MadeLeaf)) for leaf in results.leaves):
+    if any(isinstance(leaf, (Alias, MadeLeaf, ArrayOf)) for leaf in results.leaves):
         return set()  # it may be a view of any output
     return {leaf.index for leaf in leaves} - tensors
 

@@ -45,6 +45,7 @@ from evergrad.compiler.frontend.effects.outputs import (
     is_made_leaf,
 )
 from evergrad.compiler.frontend.effects.result_objects import ObjectGraph
+from evergrad.compiler.frontend.effects.sparse_gradients import PartsOutput
 from evergrad.compiler.frontend.guards.guard import Guards
 from evergrad.compiler.frontend.numbers.number_slots import Installed, NumberSlots
 from evergrad.compiler.frontend.partition import partition
@@ -52,6 +53,7 @@ from evergrad.compiler.frontend.paths.split_path import outputs_of, split_path
 from evergrad.compiler.frontend.recording.recorded_calls import CallRecorder
 from evergrad.compiler.frontend.session import NotWholeError, Session
 from evergrad.compiler.frontend.state.python_state import PythonState
+from evergrad.core.compound import Compound
 from evergrad.core.functionalize import read_source
 from evergrad.core.node import Leaf
 from evergrad.core.op import TABLE
@@ -406,7 +408,9 @@ class _Capture:
         trace = self.trace
         known = {id(t._storage) for t in (*tensors, *results, *self.arguments)}
         known |= {id(n.tensor._storage) for *_, n in trace.numbers.values()}
-        known |= {id(after._storage) for _, _, after in trace.final_grads() if after is not None}
+        finals = [after for _, _, after in trace.final_grads() if after is not None]
+        parts = [part for grad in finals if isinstance(grad, Compound) for part in grad.parts()]
+        known |= {id(tensor._storage) for tensor in (*finals, *parts)}
         known |= {n for n in trace.written if n not in trace.local}
         # Those of handles that the call has made, which nothing else references.
         known |= {id(t._grad._storage) for _, t in trace.captures if t._grad is not None}
@@ -462,6 +466,12 @@ class _Capture:
             if after is before:
                 if after is not None and id(tensor) in trace.grads_set:
                     self.guard_gradient(owner, after)
+                continue
+            if isinstance(after, Compound):
+                if not all(self.is_made(part._storage) for part in after.parts()):
+                    raise NotWholeError("a sparse tensor becomes a gradient")
+                found.grads.append((owner, PartsOutput(after, len(outputs))))
+                outputs += [trace_value(trace, part) for part in after.parts()]
                 continue
             self.refuse_gradient(tensor, after)
             if after is not None and isinstance(after._storage.value, Var):

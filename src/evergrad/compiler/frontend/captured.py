@@ -8,6 +8,7 @@ from evergrad.compiler.frontend.arguments.argument_identities import ArgumentIde
 from evergrad.compiler.frontend.arguments.base_arguments import BaseArgument
 from evergrad.compiler.frontend.effects.effect import Effects
 from evergrad.compiler.frontend.effects.outputs import Output, Results
+from evergrad.compiler.frontend.effects.sparse_gradients import PartsOutput
 from evergrad.compiler.frontend.guards.guard import Guards
 from evergrad.compiler.frontend.partition import Derivative
 from evergrad.compiler.frontend.paths.path import Path
@@ -78,5 +79,6 @@ class Captured:
     @property
     def output_count(self) -> int:
         """The number of outputs without the residuals."""
-        new_grads = sum(isinstance(grad, Output) for _, grad in self.grads)
+        made = [grad for _, grad in self.grads if isinstance(grad, (Output, PartsOutput))]
+        new_grads = sum(len(g.indices) if isinstance(g, PartsOutput) else 1 for g in made)
         return self.result_count + len(self.written) + len(self.overwritten) + new_grads

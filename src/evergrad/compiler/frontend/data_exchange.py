@@ -109,9 +109,7 @@ def forget_captures(trace: Session, handle: Tensor) -> None:
         del trace._captured[key]
 
 
-def move_residuals(
-    trace: Session, moved: dict[int, tuple[Storage, Callable[[int], int]]]
-) -> None:
+def move_residuals(trace: Session, moved: dict[int, tuple[Storage, Callable[[int], int]]]) -> None:
     """Let graphs have saved their residuals of other storages, by the id of the present one."""
 
     def entry_of(entry: Any) -> Any:

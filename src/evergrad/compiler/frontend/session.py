@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +23,11 @@ from evergrad.compiler.frontend.data_exchange import (
     forget_captures,
     handles_on,
 )
+from evergrad.compiler.frontend.effects.sparse_gradients import make_sparse
 from evergrad.compiler.frontend.paths.data_reads import DATA, DataReads, slice_of, subgraph
 from evergrad.compiler.frontend.reasons import trace_error
+from evergrad.compiler.frontend.recording.returned_values import is_returned
+from evergrad.core.compound import Compound
 from evergrad.core.functionalize import FunctionalizingTrace
 from evergrad.core.node import GraphNode, Leaf, Node, next_sequence
 from evergrad.core.op import Specialization
@@ -33,9 +37,8 @@ from evergrad.core.saved_values import Packed
 from evergrad.core.source_location import SourceLocation, describe, user_location
 from evergrad.core.state import State, using
 from evergrad.core.storage import Storage, checksum
-from evergrad.core.tensor import Tensor, detached
+from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Equation, Graph, Trace, Var
-from evergrad.core.tracing import trace_value
 
 if TYPE_CHECKING:
     from evergrad.compiler.frontend.state.gradient_flags import GradientFlags
@@ -96,14 +99,21 @@ class Session(FunctionalizingTrace):
         self.is_passing = False
         # What segments have computed so far: equations, and elements of their results.
         self.equation_count = self.elements = 0
+        # The code of the function, if it is one of Python, and of what calls it.
+        self.codes: tuple[CodeType, CodeType] | None = None
         # The modes when the function returned.
         self.modes: State | None = None
         # Which tensors required grad when it was called.
         self.flags: GradientFlags | None = None
         self.handles: list[weakref.ref[Tensor]] = []
         self.nodes: list[weakref.ref[object]] = []
-        self.records_sparse = False
+        # Whether sparse gradients are recorded, and those which are not all rows as they are.
+        self.records_sparse = self.records_unlike = False
         self.sparse_weights: list[Tensor] = []
+        # Those, by id, of which the gradient is not the sum of the rows that are looked up.
+        self.unlike_rows: set[int] = set()
+        # Whether Python has read one of their gradients.
+        self.reads_sparse: bool = False
         # Handles on outside storages that the call has made, by id.
         self.made: dict[int, Tensor] = {}
         self.made_numbers: list[weakref.ref[object]] = []
@@ -141,16 +151,33 @@ class Session(FunctionalizingTrace):
     def note_handle(self, tensor: Tensor) -> None:
         self.handles.append(weakref.ref(tensor))
 
-    def note_sparse(self, weight: Tensor) -> None:
-        """Sparse gradients are recorded as dense ones, which optimizers apply by rows, if none was
-        left behind by an earlier call; else the rest of the call runs eagerly."""
+    def note_sparse(self, weight: Tensor, has_all_rows: bool) -> None:
+        """Sparse gradients are recorded as dense ones, which optimizers apply by rows, and made
+        sparse again where they are left behind; what cannot be recorded so runs eagerly."""
         self.sparse_weights.append(weight)
-        if not self.records_sparse:
+        if not has_all_rows:
+            self.unlike_rows.add(id(weight))
+        is_recorded = self.records_sparse if has_all_rows else self.records_unlike
+        if not is_recorded or isinstance(weight._grad, Compound):  # it would be added to that
             self.leave("the gradient of an embedding is sparse")
 
     def keeps_sparse_gradients(self) -> bool:
-        """Whether a sparse gradient is left behind."""
-        return any(weight._grad is not None for weight in self.sparse_weights)
+        """Whether a gradient is left behind that is sparse in eager code only."""
+        kept = [weight for weight in self.sparse_weights if weight._grad is not None]
+        if self.is_off:
+            return any(id(weight) in self.unlike_rows for weight in kept)
+        return not all(isinstance(weight._grad, Compound) for weight in kept)
+
+    def note_grad_read(self, tensor: Tensor) -> None:
+        """A gradient that is sparse in eager code is one when Python reads it."""
+        is_sparse = any(tensor is weight for weight in self.sparse_weights)
+        if not is_sparse or tensor._grad is None or self.is_off:
+            return
+        self.reads_sparse = True
+        make_sparse(self)
+        self.leave("a sparse gradient is read")
+        if id(tensor) in self.unlike_rows:
+            tensor._grad = tensor._grad.to_sparse(1)
 
     def note_made(self, tensor: Tensor) -> None:
         self.made[id(tensor)] = tensor
@@ -278,6 +305,9 @@ class Session(FunctionalizingTrace):
         """Whether the call has made a tensor."""
         return any(handle is tensor for handle in handles_on(self, tensor._storage))
 
+    def is_returned(self, frame: FrameType) -> bool:
+        return self.codes is not None and is_returned(frame, *self.codes)
+
     def note_exact_read(self, number: PythonNumber) -> None:
         """A program for one exact float of the data would hardly run again."""
         if any(place == DATA for place, _ in number.sources) and not isinstance(number.value, int):
@@ -296,6 +326,7 @@ class Session(FunctionalizingTrace):
     def flush(self) -> None:
         """Run the equations so far and give every live symbolic value its array. If they fail,
         outside tensors, gradients and versions are as before the first of them."""
+        make_sparse(self)
         handles, nodes = self.live_handles(), self.live_nodes()
         storages = self.live_storages(handles)
         producers = self.producers()

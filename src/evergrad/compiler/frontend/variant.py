@@ -15,6 +15,7 @@ from evergrad.compiler.frontend.capture import read_number
 from evergrad.compiler.frontend.captured import Captured
 from evergrad.compiler.frontend.diagnose import FiniteCheck, failed_lookup
 from evergrad.compiler.frontend.effects.outputs import Output
+from evergrad.compiler.frontend.effects.sparse_gradients import PartsOutput
 from evergrad.compiler.frontend.guards.revalidation import Schedule
 from evergrad.compiler.frontend.last_call import WHOLE, LastCall
 from evergrad.compiler.frontend.partition import CompiledCall
@@ -380,6 +381,9 @@ class Call:
                 tensor._grad = made[grad.index]
                 tensor._grad._storage.tag(GRADIENT)
                 start += 1
+            elif isinstance(grad, PartsOutput):
+                tensor._grad = grad.make(made)
+                start += len(grad.indices)
             else:
                 tensor._grad = grad
         return made[: captured.result_count], self.residuals(made[start:])  # type: ignore[return-value]

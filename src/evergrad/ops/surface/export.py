@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.deferred_arrays import deferred_array
 from evergrad.core.deferred_numbers import deferred_item, deferred_list
 from evergrad.core.device import check_device
 from evergrad.core.functionalize import data_number
@@ -147,6 +148,9 @@ def numpy(self: Tensor, *, force: bool = False) -> Array:
         raise RuntimeError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
         )
+    deferred = deferred_array(self)
+    if deferred is not None:
+        return deferred  # type: ignore[no-any-return]
     array = self.array().view()
     self._storage.mark_shared()
     return array

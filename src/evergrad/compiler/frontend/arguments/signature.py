@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Callable, Sequence
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,6 +76,9 @@ class PythonCall:
     def on_session(self, session: Session) -> object:
         """Call the function; the numbers that are inputs are those of the session."""
         session.argument_storages = {id(t._storage) for t in self.tensors}
+        function = self.function.__func__ if type(self.function) is MethodType else self.function
+        if type(function) is FunctionType:
+            session.codes = function.__code__, PythonCall.on_session.__code__
         if not self.numbers:
             return self.function(*self.args, **self.kwargs)
         session.expressions.arguments = dict(zip(self.number_positions, self.numbers, strict=True))

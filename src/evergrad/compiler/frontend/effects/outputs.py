@@ -11,6 +11,7 @@ from evergrad.compiler.frontend.effects.result_objects import ObjectGraph
 from evergrad.compiler.frontend.recording.append_recorder import AppendRecorder
 from evergrad.compiler.frontend.session import NotWholeError, Session
 from evergrad.core.bind import bind
+from evergrad.core.deferred_arrays import DeferredArray
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.node import GraphNode, Leaf
 from evergrad.core.op import Op
@@ -78,6 +79,18 @@ class MadeLeaf:
         return self.held.find(arguments, computed).requires_grad_()
 
 
+class ArrayOf:
+    """A result that is the NumPy array on the memory of another one."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, held: Output | Alias) -> None:
+        self.held: Output | Alias = held
+
+    def find(self, arguments: Sequence[Tensor], computed: Sequence[Tensor]) -> object:
+        return self.held.find(arguments, computed).numpy()
+
+
 class Alias:
     """A result that shares the storage of an existing tensor: the tensor itself, or a view, which
     may be one that was made without recording."""
@@ -116,7 +129,7 @@ def _is_viewable(array: Any, op: Op, attrs: Attrs) -> bool:
 
 
 # What stands among the leaves of results for what a run computes.
-COMPUTED = (Output, Alias, Evaluated, MadeLeaf)
+COMPUTED = (Output, Alias, Evaluated, MadeLeaf, ArrayOf)
 
 
 def is_made_leaf(node: GraphNode | None, trace: Session) -> bool:
@@ -149,6 +162,7 @@ class Results:
         self.given: Any = None
         sources = _Sources(trace, inputs)
         given = [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
+        given += [leaf.tensor for leaf in self.leaves if type(leaf) is DeferredArray]
         made = {id(t): sources.alias_of(t) for t in given}
         computed = [t for t in given if made[id(t)] is None]
         whole = {id(t._storage): t for t in computed if t._view is None}
@@ -164,6 +178,8 @@ class Results:
                 self.leaves[index] = found[id(leaf)]
             elif type(leaf) is PythonNumber:
                 self.leaves[index] = Evaluated(leaf)
+            elif type(leaf) is DeferredArray:
+                self.leaves[index] = ArrayOf(found[id(leaf.tensor)])
             elif type(leaf) in (SymbolicNumber, DeferredNumber):
                 self.leaves[index] = Output(len(self.tensors), is_number=True)
                 self.tensors.append(leaf.tensor)

@@ -29,11 +29,12 @@ from evergrad.compiler.frontend.session import NotWholeError
 from evergrad.compiler.frontend.state.code_reads import is_users_module
 from evergrad.compiler.frontend.state.places import is_plain
 from evergrad.compiler.frontend.state.python_state import PythonState, slots_of_class
+from evergrad.core.deferred_arrays import DeferredArray
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.python_numbers import DeferredNumber, PythonNumber
 from evergrad.core.tensor import Tensor
 
-_LEAVES = (Tensor, PythonNumber, SymbolicNumber, DeferredNumber)
+_LEAVES = (Tensor, PythonNumber, SymbolicNumber, DeferredNumber, DeferredArray)
 _SEQUENCES = (list, deque, set)
 _MAPPINGS = (dict, OrderedDict, defaultdict, Counter)
 _CONSTANTS = (type, ModuleType, BuiltinFunctionType)

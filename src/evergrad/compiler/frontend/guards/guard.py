@@ -18,6 +18,7 @@ from evergrad.compiler.frontend.guards.option_guards import Guard, OptionGuards,
 from evergrad.compiler.frontend.state.places import Slot, is_watchable
 from evergrad.compiler.frontend.state.python_state import PythonState
 from evergrad.core import dtypes
+from evergrad.core.compound import Compound
 from evergrad.core.dtypes import get_default_dtype
 from evergrad.core.functionalize import FunctionalizingTrace, Source, read_source
 from evergrad.core.mutation_counter import MUTATIONS
@@ -80,14 +81,20 @@ class Guards:
         ]  # fmt: skip
         # The storages of which numbers were read, with their versions.
         self.read_versions = trace.read_versions
-        self.per_call = [*trace.per_call_guards, *unwatched, *own]
+        before = list(trace.grads.values())
+        compound = [pair[0] for pair in before if isinstance(pair[1], Compound)]
+        self.per_call = [
+            *trace.per_call_guards, *unwatched, *own, *_gradients(trace, compound)
+        ]  # fmt: skip
         self.watched: list[Collection[object]] = [
             *_lists_of_modules(trace, of_effects), *trace.watched_collections,
             *python_state.collections(),
         ]  # fmt: skip
-        before = list(trace.grads.values())
         self.without_grad = [tensor for tensor, grad in before if grad is None]
-        self.with_grad = [(tensor, grad._type) for tensor, grad in before if grad is not None]
+        self.with_grad = [
+            (tensor, grad._type) for tensor, grad in before
+            if grad is not None and not isinstance(grad, Compound)
+        ]  # fmt: skip
         # A leaf loses requires_grad by a counted mutation; other tensors get it uncounted.
         handles = {id(write.handle) for write in trace.written.values()}
         self.without_node = [t for t in read if t._node is None and id(t) not in handles]
@@ -285,10 +292,14 @@ def _storages(tensors: Sequence[Tensor]) -> list[int]:
     return [id(tensor._storage) for tensor in tensors]
 
 
-def _gradients(trace: FunctionalizingTrace) -> Iterator[Guard]:
+def _gradients(
+    trace: FunctionalizingTrace, tensors: Sequence[Tensor] | None = None
+) -> Iterator[Guard]:
+    """Guards on whether gradients exist, or on those of some tensors."""
     for tensor, before in trace.grads.values():
-        kind = None if before is None else before._type
-        yield partial(_kind_of_grad, tensor), kind, "whether a gradient exists"
+        if tensors is None or any(tensor is held for held in tensors):
+            kind = _kind_of(before)
+            yield partial(_kind_of_grad, tensor), kind, "whether a gradient exists"
 
 
 def _memory_of_gradients(trace: FunctionalizingTrace, grad_inputs: set[int]) -> Iterator[Guard]:
@@ -302,7 +313,15 @@ def _memory_of_gradients(trace: FunctionalizingTrace, grad_inputs: set[int]) -> 
 
 
 def _kind_of_grad(tensor: Tensor) -> object:
-    return None if tensor._grad is None else tensor._grad._type
+    return _kind_of(tensor._grad)
+
+
+def _kind_of(grad: Tensor | None) -> object:
+    """What a program depends on of a gradient that is not read; types of compound ones are not
+    interned."""
+    if isinstance(grad, Compound):
+        return type(grad), grad._type.shape, grad._type.dtype
+    return None if grad is None else grad._type
 
 
 def _grad_is(tensor: Tensor, grad: Tensor | None) -> bool:

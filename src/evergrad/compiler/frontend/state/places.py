@@ -40,6 +40,7 @@ from evergrad.compiler.frontend.state.raw_reads import (
     is_a,
     members_of_builtin,
 )
+from evergrad.core.deferred_arrays import DeferredArray
 from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.python_numbers import DeferredNumber, PythonNumber
@@ -352,6 +353,8 @@ def plain_numbers(value: Any, depth: int = 6, originals: Originals = NO_ORIGINAL
         return value.read()
     if type(value) is PythonNumber:
         return value.value
+    if type(value) is DeferredArray:
+        return value.tensor.numpy()
     if is_stand_in(value):
         return value.held
     if type(value) is AppendRecorder:

@@ -172,7 +172,7 @@ def embedding(
     indices = require_index("embedding", indices, vector=False)
     trace = STATE.get().trace
     if sparse and weight.requires_grad and trace is not None:
-        trace.note_sparse(weight)
+        trace.note_sparse(weight, padding_idx < 0 and not scale_grad_by_freq)
     if sparse and weight.requires_grad and (trace is None or trace.is_off):
         return _sparse_lookup(weight, indices, padding_idx, bool(scale_grad_by_freq))
     if padding_idx < 0 and not scale_grad_by_freq:
