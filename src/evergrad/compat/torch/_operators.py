@@ -15,7 +15,7 @@ from ._aten import OPERATORS
 
 
 class OpOverloadPacket:
-    """A function with its overloads as attributes, all of which are the function."""
+    """A function with its overloads as attributes, all of which call the function."""
 
     def __init__(self, namespace: str, name: str, function: Callable[..., object]) -> None:
         self.namespace, self.__name__, self._function = namespace, name, function
@@ -24,16 +24,73 @@ class OpOverloadPacket:
     def __call__(self, *args: object, **kwargs: object) -> object:
         return self._function(*args, **kwargs)
 
-    def __getattr__(self, name: str) -> OpOverloadPacket:
+    def __getattr__(self, name: str) -> OpOverload:
         if name.startswith("_"):
             raise AttributeError(name)
-        return self
+        made = self.__dict__[name] = OpOverload(self, name)
+        return made
+
+    def overloads(self) -> list[str]:
+        return ["default"]
+
+    @property
+    def _qualified_op_name(self) -> str:
+        return f"{self.namespace}::{self.__name__}"
+
+    def __eq__(self, other: object) -> bool:
+        packet = other.overloadpacket if isinstance(other, OpOverload) else other
+        if not isinstance(packet, OpOverloadPacket):
+            return NotImplemented
+        return packet._qualified_op_name == self._qualified_op_name
+
+    def __hash__(self) -> int:
+        return hash(self._qualified_op_name)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.__name__}"
 
     def __repr__(self) -> str:
-        return f"<OpOverloadPacket(op='{self.namespace}.{self.__name__}')>"
+        return f"<OpOverloadPacket(op='{self}')>"
 
 
-OpOverload = OpOverloadPacket
+class OpOverload:
+    """One signature of an operator. It is equal to its packet, by which policies look it up."""
+
+    def __init__(self, packet: OpOverloadPacket, overload: str) -> None:
+        self.overloadpacket = self._overloadpacket = packet
+        self._overloadname, self.namespace = overload, packet.namespace
+        self._opname = packet.__name__
+        self.__name__ = f"{packet.__name__}.{overload}"
+        self.__doc__ = packet.__doc__
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        return self.overloadpacket._function(*args, **kwargs)
+
+    def name(self) -> str:
+        """As the dispatcher names it: ``aten::add.Tensor``, ``aten::mm``."""
+        suffix = "" if self._overloadname == "default" else f".{self._overloadname}"
+        return f"{self.overloadpacket._qualified_op_name}{suffix}"
+
+    @property
+    def _schema(self) -> object:
+        schema = getattr(self.overloadpacket._function, "_schema", None)
+        if schema is None:
+            raise AttributeError(f"evergrad has no schema of {self}")
+        return schema
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, OpOverload):
+            return self.name() == other.name()
+        return self.overloadpacket == other
+
+    def __hash__(self) -> int:
+        return hash(self.overloadpacket)
+
+    def __str__(self) -> str:
+        return f"{self.overloadpacket}.{self._overloadname}"
+
+    def __repr__(self) -> str:
+        return f"<OpOverload(op='{self.overloadpacket}', overload='{self._overloadname}')>"
 
 
 class _Namespace(ModuleType):
@@ -47,7 +104,7 @@ class _Namespace(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         if self._space != "aten":
-            raise AttributeError(f"evergrad has no torch.ops.{self._space}.{name}")
+            raise AttributeError(f"'_OpNamespace' '{self._space}' object has no attribute '{name}'")
         function = _aten(name) or _refusing(name)
         made = self.__dict__[name] = OpOverloadPacket(self._space, name, function)
         return made
@@ -78,6 +135,11 @@ _namespaces: dict[str, _Namespace] = {}
 def register(namespace: str, name: str, function: Callable[..., object]) -> None:
     """Make a function reachable as ``torch.ops.<namespace>.<name>``."""
     setattr(__getattr__(namespace), name, OpOverloadPacket(namespace, name, function))
+
+
+def forget(namespace: str, name: str) -> None:
+    """Remove a registered function."""
+    __getattr__(namespace).__dict__.pop(name.partition(".")[0], None)
 
 
 @provides("aten_operator")

@@ -1,31 +1,95 @@
-"""Operators that packages register: Python functions that are called as they are."""
+"""Operators that packages register: Python functions with a schema, a derivative and a rule for
+``vmap``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
+from evergrad.amp import autocast_mode
 from evergrad.autograd.function import Function
+from evergrad.core.tensor import Tensor
+from evergrad.core.tree import tree_leaves, tree_map
 
 from . import _operators
+from .op_schema import FunctionSchema, infer_schema, parse_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Dispatch keys of a kernel that runs here, and of one that also differentiates.
+_KERNELS = ("", "CPU", "cpu", "default", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
+_AUTOGRAD = ("Autograd", "AutogradCPU")
 
 
 class CustomOpDef:
-    """A registered operator; calling it calls its function."""
+    """A registered operator: calling it calls its function, with the arguments as its schema
+    orders them."""
 
-    def __init__(self, name: str, function: Callable[..., object]) -> None:
+    def __init__(
+        self, name: str, function: Callable[..., object] | None, schema: FunctionSchema | None
+    ) -> None:
         self._qualname = name
         self._name = name.rpartition("::")[2]
-        self._function = function
+        self._schema = schema
+        self._init_fn = self._function = function
+        self._wrapper: Callable[..., object] | None = None  # of the key "Autograd"
+        self._is_wrapped = False
         self._backward: Callable[..., object] | None = None
         self._setup: Callable[..., object] | None = None
+        self._vmap: Callable[..., object] | None = None
+        self._cast_to: dict[str, Any] = {}
+        self._applied: type[Function] | None = None
         self.__name__: str = self._name
-        self.__doc__ = function.__doc__
+        self.__doc__ = getattr(function, "__doc__", None)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        if self._backward is None:
-            return self._function(*args, **kwargs)
-        return _differentiable(self)(*args)
+        if self._schema is not None:
+            args, kwargs = self._schema.bind(args, kwargs)
+        if self._cast_to and autocast_mode.is_autocast_enabled("cpu"):
+            return self._call_cast(args, kwargs)
+        if self._wrapper is not None and not self._is_wrapped:
+            return self._call_wrapped(args, kwargs)
+        if self._backward is None and self._vmap is None:
+            return self._kernel()(*args, **kwargs)
+        if self._applied is None:
+            self._applied = _function_class(self)
+        # A Function takes positions only; keywords of the operator go through its context.
+        return self._applied.apply(kwargs, *args)
+
+    def _kernel(self) -> Callable[..., object]:
+        if self._function is None:
+            raise NotImplementedError(
+                f"Could not run '{self._qualname}' with arguments from the 'CPU' backend. "
+                "No kernel was registered for it."
+            )
+        return self._function
+
+    def _call_wrapped(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+        """The function of the key "Autograd", in which the operator means its kernel."""
+        assert self._wrapper is not None
+        self._is_wrapped = True
+        try:
+            return self._wrapper(*args, **kwargs)
+        finally:
+            self._is_wrapped = False
+
+    def _call_cast(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+        """Under autocast: floating-point arguments in the type that was registered."""
+        kind = self._cast_to["cpu"]
+
+        def cast(value: Any) -> Any:
+            fits = isinstance(value, Tensor) and value.is_floating_point()
+            return value.to(kind) if fits and value.dtype.name != "float64" else value
+
+        with autocast_mode.autocast("cpu", enabled=False):
+            return self(*tree_map(cast, args), **tree_map(cast, kwargs))
+
+    @property
+    def _opoverload(self) -> Any:
+        namespace, _, name = self._qualname.partition("::")
+        return getattr(_operators.__getattr__(namespace), name).default
 
     def register_fake(self, fn: Callable[..., object], /) -> Callable[..., Any]:
         """Types are found by running the function, so its description is not used."""
@@ -51,53 +115,138 @@ class CustomOpDef:
         setup_context: Callable[..., object] | None = None,
     ) -> None:
         """The derivative, as ``autograd.Function`` takes it."""
-        self._backward, self._setup = backward, setup_context
+        if self._schema is not None and self._schema.is_mutable:
+            raise RuntimeError(
+                f"Cannot register autograd formula for non-functional operator {self} "
+                f"with schema {self._schema}. Please create a functional operator and register an "
+                "autograd formula for that."
+            )
+        self._backward, self._setup, self._applied = backward, setup_context, None
 
-    def register_vmap(self, func: object = None) -> Any:
-        """``vmap`` runs the function's own ops."""
-        return func if func is not None else lambda function: function
+    def register_vmap(self, func: Callable[..., object] | None = None) -> Any:
+        """``func(info, in_dims, *args)`` gives the results of a batch and their dimensions."""
+
+        def register(function: Callable[..., object]) -> Callable[..., object]:
+            self._vmap, self._applied = function, None
+            return function
+
+        return register if func is None else register(func)
+
+    def register_autocast(self, device_type: str, cast_inputs: Any) -> None:
+        """The floating-point type of the arguments under autocast on a device."""
+        if not isinstance(device_type, str):
+            raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
+        self._cast_to[device_type] = cast_inputs
+
+    def register_torch_dispatch(self, torch_dispatch_class: Any, fn: Any = None, /) -> Any:
+        """Nothing here dispatches below the surface: the function is returned."""
+        return fn if fn is not None else lambda function: function
+
+    @contextmanager
+    def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Iterator[None]:
+        """Inside, the kernel of a device or else the function first registered runs."""
+        former = self._function
+        if device_type == "cpu" and not enabled:
+            self._function = self._init_fn
+        try:
+            yield
+        finally:
+            self._function = former
+
+    def __repr__(self) -> str:
+        return f"<CustomOpDef({self._qualname})>"
 
 
-def _differentiable(op: CustomOpDef) -> Callable[..., object]:
+def _function_class(op: CustomOpDef) -> type[Function]:
+    """The operator as an ``autograd.Function`` whose first argument are the keywords."""
+
     class Registered(Function):
         @staticmethod
-        def forward(*args: object) -> Any:
-            return op._function(*args)
+        def forward(kwargs: dict[str, object], *args: object) -> Any:
+            return op._kernel()(*args, **kwargs)
 
         @staticmethod
-        def setup_context(ctx: object, inputs: object, output: object) -> None:
-            if op._setup is not None:
-                op._setup(ctx, inputs, output)
+        def setup_context(ctx: Any, inputs: Any, output: object) -> None:
+            kwargs, *args = inputs
+            if op._setup is None:
+                return
+            if kwargs:
+                op._setup(ctx=ctx, inputs=tuple(args), keyword_only_inputs=kwargs, output=output)
+            else:
+                op._setup(ctx=ctx, inputs=tuple(args), output=output)
 
         @staticmethod
         def backward(ctx: object, *grads: object) -> Any:
-            assert op._backward is not None
-            return op._backward(ctx, *grads)
+            if op._backward is None:
+                raise RuntimeError(
+                    f"Trying to backward through {op._qualname}.default but no autograd formula "
+                    "was registered. Please use register_autograd to add one."
+                )
+            found = op._backward(ctx, *grads)
+            return (None, *found) if isinstance(found, tuple | list) else (None, found)
 
-    return Registered.apply
+    def vmap(info: Any, in_dims: Any, kwargs: dict[str, object], *args: object) -> Any:
+        assert op._vmap is not None
+        return op._vmap(info, in_dims[1:], *args, **kwargs)
+
+    if op._vmap is not None:
+        Registered.vmap = staticmethod(vmap)  # type: ignore[method-assign]
+    else:
+        Registered.generate_vmap_rule = True
+    name = op._qualname.replace("::", "_").replace(".", "_")
+    Registered.__name__ = Registered.__qualname__ = f"GeneratedBackwardFor_{name}_default"
+    return Registered
 
 
 _registered: dict[str, CustomOpDef] = {}
 
 
+def _declare(
+    name: str, function: Callable[..., object] | None, schema: FunctionSchema | None
+) -> CustomOpDef:
+    made = _registered[name] = CustomOpDef(name, function, schema)
+    namespace, _, short = name.partition("::")
+    _operators.register(namespace, short.partition(".")[0], made)
+    return made
+
+
+def _find(op: Any) -> CustomOpDef:
+    """The operator of a name, of an overload, or itself."""
+    if isinstance(op, CustomOpDef):
+        return op
+    name = op if isinstance(op, str) else op.name()
+    found = _registered.get(name) or _registered.get(name.removesuffix(".default"))
+    if found is None:
+        raise RuntimeError(f"operator {name} does not exist: define it first")
+    return found
+
+
+def _check_name(name: str) -> None:
+    namespace, colons, short = name.partition("::")
+    if not (namespace and colons and short):
+        raise ValueError(
+            "Expected `torch.library.define` or `custom_op` to be given a name of the form "
+            f'"namespace::name", got: {name}. Operators live in a namespace: "mylib::name".'
+        )
+
+
 def custom_op(
-    name: str, fn: Callable[..., object] | None = None, /, *, mutates_args: object = (),
-    device_types: object = None, schema: str | None = None,
+    name: str, fn: Callable[..., object] | None = None, /, *,
+    mutates_args: str | Iterable[str] = (), device_types: object = None,
+    schema: str | None = None, tags: object = None,
 ) -> Any:  # fmt: skip
-    """Register a function as the operator ``namespace::name``."""
+    """Register a function as the operator ``namespace::name``; its schema is read from its
+    annotations."""
 
     def register(function: Callable[..., object]) -> CustomOpDef:
-        made = _registered[name] = CustomOpDef(name, function)
-        namespace, _, short = name.partition("::")
-        _operators.register(namespace, short.partition(".")[0], made)
-        return made
+        _check_name(name)
+        text = schema or infer_schema(function, mutates_args=mutates_args)
+        return _declare(name, function, parse_schema(name + text))
 
     return register if fn is None else register(fn)
 
 
-def triton_op(
-    name: str, fn: Any = None, /, *, mutates_args: object = (), schema: Any = None
-) -> Any:
+def triton_op(name: str, fn: Any = None, /, *, mutates_args: Any = (), schema: Any = None) -> Any:
     return custom_op(name, fn, mutates_args=mutates_args, schema=schema)
 
 
@@ -115,30 +264,78 @@ def register_autograd(
     op: Any, backward: Callable[..., object], /, *, setup_context: Any = None, lib: object = None
 ) -> None:
     """The derivative of a registered operator."""
-    made = _registered[op] if isinstance(op, str) else op
-    made.register_autograd(backward, setup_context=setup_context)
+    _find(op).register_autograd(backward, setup_context=setup_context)
+
+
+def register_autocast(
+    op: Any, device_type: str, cast_inputs: Any, /, *, lib: object = None
+) -> None:
+    """The floating-point type of an operator's arguments under autocast."""
+    _find(op).register_autocast(device_type, cast_inputs)
 
 
 def register_kernel(op: Any, device_types: Any, func: Any = None, /, *, lib: object = None) -> Any:
     """Another function of a registered operator, for a device."""
-    made = _registered[op] if isinstance(op, str) else op
-    return made.register_kernel(device_types, func)
+    return _find(op).register_kernel(device_types, func)
 
 
-def register_vmap(op: object, func: object = None, /, *, lib: object = None) -> Any:
-    return func if func is not None else lambda function: function
+def register_vmap(op: Any, func: Any = None, /, *, lib: object = None) -> Any:
+    """How a registered operator takes a batch: ``func(info, in_dims, *args)``."""
+    return _find(op).register_vmap(func)
 
 
-def define(qualname: str, schema: str, *, lib: object = None, tags: object = ()) -> None:
-    """Declare an operator; :func:`impl` gives its function."""
+def register_torch_dispatch(
+    op: Any, torch_dispatch_class: Any, func: Any = None, /, *, lib: object = None
+) -> Any:
+    return _find(op).register_torch_dispatch(torch_dispatch_class, func)
 
 
-def impl(qualname: str, types: object, func: Any = None, *, lib: object = None) -> Any:
-    """Give a declared operator its function."""
-    name = qualname.partition("(")[0]
-    if types not in ("CPU", "cpu", "default", "CompositeImplicitAutograd"):
-        return func if func is not None else lambda function: function
-    return custom_op(name, func)
+def define(
+    qualname: str | Library, schema: str, *unused: object, lib: object = None, tags: object = ()
+) -> Any:
+    """Declare an operator; :func:`impl` gives its function. With a library in place of a name it
+    is a decorator that gives the function too."""
+    if isinstance(qualname, Library):
+        name, library = qualname.define(schema), qualname
+
+        def register(function: Callable[..., object]) -> Callable[..., object]:
+            library.impl(name, function)
+            return function
+
+        return register
+    _check_name(qualname)
+    _declare(qualname, None, parse_schema(qualname + schema))
+    return None
+
+
+def impl(qualname: str | Library, types: Any, func: Any = None, *, lib: object = None) -> Any:
+    """Give a declared operator its function: ``impl("space::name", "cpu")``, or
+    ``impl(library, "name", key)``."""
+    if isinstance(qualname, Library):
+        key = func or qualname.dispatch_key
+
+        def register(function: Callable[..., object]) -> Callable[..., object]:
+            qualname.impl(types, function, key)
+            return function
+
+        return register
+    return _implement(qualname, types) if func is None else _implement(qualname, types)(func)
+
+
+def _implement(
+    qualname: str, types: Any
+) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    def register(function: Callable[..., object]) -> Callable[..., object]:
+        name = qualname.partition("(")[0]
+        op = _registered.get(name) or _declare(name, None, None)
+        keys = (types,) if isinstance(types, str) else tuple(types)
+        if any(key in _KERNELS for key in keys):
+            op._function = function
+        elif any(key in _AUTOGRAD for key in keys):
+            op._wrapper = function
+        return function
+
+    return register
 
 
 class Library:
@@ -149,33 +346,127 @@ class Library:
     ns: str
 
     def __init__(self, ns: str, kind: str, dispatch_key: str = "") -> None:
+        if kind not in ("IMPL", "DEF", "FRAGMENT"):
+            raise ValueError("Unsupported kind: ", kind)
         self.ns, self.kind, self.dispatch_key = ns, kind, dispatch_key
+        self._names: list[str] = []
 
     def define(self, schema: str, alias_analysis: str = "", *, tags: object = ()) -> str:
-        return schema.partition("(")[0]
+        """Declare an operator; its name is returned."""
+        found = parse_schema(f"{self.ns}::{schema.strip()}")
+        _declare(found.name, None, found)
+        self._names.append(found.name)
+        return found.name.rpartition("::")[2]
 
     def impl(self, op_name: Any, fn: object, dispatch_key: str = "", **options: object) -> None:
-        name = op_name if "::" in str(op_name) else f"{self.ns}::{op_name}"
-        impl(name, dispatch_key or self.dispatch_key or "CPU", fn)
+        """Give an operator its function."""
+        if not callable(fn):
+            raise TypeError(
+                f"Input function is required to be a callable but found type {type(fn)}"
+            )
+        text = op_name if isinstance(op_name, str) else op_name.name()
+        name = text if "::" in text else f"{self.ns}::{text}"
+        _implement(name, dispatch_key or self.dispatch_key or "")(fn)
+
+    def fallback(self, fn: object, dispatch_key: str = "", **options: object) -> None:
+        """Every operator has its function: there is nothing to fall back from."""
+
+    def _register_fake(self, op_name: object, fn: object, *args: object, **options: object) -> None:
+        """Types are found by running the function."""
+
+    def _destroy(self) -> None:
+        """Forget the operators that this library declared."""
+        for name in self._names:
+            _registered.pop(name, None)
+            _operators.forget(*name.split("::"))
+        self._names.clear()
+
+    def __repr__(self) -> str:
+        return f"Library(kind={self.kind}, ns={self.ns}, dispatch_key={self.dispatch_key})>"
+
+
+@contextmanager
+def _scoped_library(*args: Any, **kwargs: Any) -> Iterator[Library]:
+    made = Library(*args, **kwargs)
+    try:
+        yield made
+    finally:
+        made._destroy()
+
+
+def fallthrough_kernel() -> None:
+    """Stands for "the next function"; never called."""
+    raise NotImplementedError("fallthrough_kernel() should never be called.")
 
 
 def wrap_triton(triton_kernel: object, /) -> Any:
     return triton_kernel
 
 
-def infer_schema(
-    prototype_function: Callable[..., object],
-    /,
-    *,
-    mutates_args: object,
-    op_name: str | None = None,
-) -> str:
-    """A schema that names the function; evergrad reads none."""
-    return f"{op_name or prototype_function.__name__}(...)"
+class OpCheckError(Exception):
+    """A custom operator does not do what its schema says."""
+
+
+_TESTS = (
+    "test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic",
+)  # fmt: skip
+
+
+def opcheck(
+    op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *,
+    test_utils: str | Iterable[str] = _TESTS, raise_exception: bool = True,
+    atol: float | None = None, rtol: float | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Check that an operator writes only what its schema says, returns none of its arguments, and
+    that its derivative runs. What each test found is returned: ``"SUCCESS"`` or the error."""
+    named = kwargs or {}
+    results: dict[str, Any] = {}
+    for test in (test_utils,) if isinstance(test_utils, str) else tuple(test_utils):
+        if test not in _TESTS:
+            raise ValueError(f"opcheck(test_utils=...): {test} is not one of {_TESTS}")
+        try:
+            _check_schema(op, args, named) if test == "test_schema" else _check_run(op, args, named)
+            results[test] = "SUCCESS"
+        except Exception as error:
+            if raise_exception:
+                raise OpCheckError(f"opcheck(op, ...): {test} failed with {error}") from error
+            results[test] = error
+    return results
+
+
+def _check_schema(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    schema = _find(op)._schema
+    given = [v.detach().clone() if isinstance(v, Tensor) else v for v in args]
+    before = [v.clone() if isinstance(v, Tensor) else v for v in given]
+    results = [r for r in tree_leaves(op(*given, **kwargs)) if isinstance(r, Tensor)]
+    arguments = schema.arguments if schema is not None else ()
+    for argument, value, former in zip(arguments, given, before, strict=False):
+        if not isinstance(value, Tensor) or argument.is_write:
+            continue
+        if not value.equal(former):
+            raise RuntimeError(
+                f"Argument {argument.name} is not defined as mutable but was mutated"
+            )
+        if any(r.untyped_storage() == value.untyped_storage() for r in results):
+            raise RuntimeError(
+                f"Argument {argument.name} is not defined to alias output but was aliasing"
+            )
+
+
+def _check_run(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    given = [
+        v.detach().clone().requires_grad_(v.requires_grad) if isinstance(v, Tensor) else v
+        for v in args
+    ]
+    results = [r for r in tree_leaves(op(*given, **kwargs)) if isinstance(r, Tensor)]
+    roots = [r for r in results if r.requires_grad and r.is_floating_point()]
+    for root in roots:
+        root.sum().backward(retain_graph=True)
 
 
 __all__ = [
-    "CustomOpDef", "Library", "custom_op", "define", "impl", "impl_abstract", "infer_schema",
-    "register_autograd", "register_fake", "register_kernel", "register_vmap", "triton_op",
+    "CustomOpDef", "Library", "custom_op", "define", "fallthrough_kernel", "impl",
+    "impl_abstract", "infer_schema", "opcheck", "register_autocast", "register_autograd",
+    "register_fake", "register_kernel", "register_torch_dispatch", "register_vmap", "triton_op",
     "wrap_triton",
 ]  # fmt: skip
