@@ -145,3 +145,14 @@ REFUSED: dict[str, Any] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str, torch: ModuleType) -> None:
     refuse(REFUSED[name], torch)
+
+
+@pytest.mark.parametrize("options", [{}, {"upper": False}, {"unitriangular": True}])
+def test_a_compressed_triangle_is_solved(torch: ModuleType, options: Any) -> None:
+    def run(ns: Any) -> Any:
+        matrix = ns.tensor([[2.0, 1.0, 0.0], [0.5, 4.0, 3.0], [1.0, 0.0, 5.0]], dtype=ns.float64)
+        matrix = matrix.triu() if options.get("upper", True) else matrix.tril()
+        b = ns.arange(6.0, dtype=ns.float64).reshape(3, 2)
+        return ns.triangular_solve(b, matrix.to_sparse_csr(), **options).solution
+
+    agree(run, torch)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
-from evergrad.core.compound import as_cotangent
+from evergrad.core.compound import Compound, as_cotangent
 from evergrad.core.inplace import check_writable, record_write
 from evergrad.core.node import GraphNode, next_sequence
 from evergrad.core.recording import pack, unpack, unpacked_handle
@@ -403,7 +403,31 @@ def _save(ctx: FunctionCtx, args: Any, results: Any, outputs: list[object]) -> N
     ctx._to_save = ()
 
 
+def _placed(handle: Tensor, node: Any, source: str, index: int) -> Tensor:
+    """A handle on a saved value, at the place in the graph that the value had."""
+    if source == "input" and node.parents:
+        handle._node, handle._index = node.parents[index], node.indices[index]
+    elif source == "output" and node.types:
+        handle._node, handle._index = node, index
+    return handle
+
+
+def _entry_of_compound(tensor: Compound, source: str, index: int) -> Callable[[Any], Tensor]:
+    """A sparse or nested tensor has no array: it is kept whole, and its parts are verified."""
+    kept = tensor.detach()
+    saved = [save_value(part._value, part._storage) for part in kept.parts()]
+
+    def restore(node: Any) -> Tensor:
+        for entry in saved:
+            verify(node, entry)
+        return _placed(kept.detach(), node, source, index)
+
+    return restore
+
+
 def _entry(tensor: Tensor, source: str, index: int) -> Callable[[Any], Tensor]:
+    if isinstance(tensor, Compound):
+        return _entry_of_compound(tensor, source, index)
     state = STATE.get()
     type = tensor._type
     saved: Any
@@ -429,11 +453,7 @@ def _entry(tensor: Tensor, source: str, index: int) -> Callable[[Any], Tensor]:
                 handle = on_storage(symbolic._value, type, symbolic._storage, None)
             else:
                 handle = on_storage(value, type, storage, None)
-        if source == "input" and node.parents:
-            handle._node, handle._index = node.parents[index], node.indices[index]
-        elif source == "output" and node.types:
-            handle._node, handle._index = node, index
-        return handle
+        return _placed(handle, node, source, index)
 
     return restore
 

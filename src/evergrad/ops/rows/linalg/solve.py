@@ -16,6 +16,7 @@ from evergrad import return_types
 from evergrad.core import blas, dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind
+from evergrad.core.compound import Compound
 from evergrad.core.families import batch_elementwise, opaque
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.row_facts import AutocastPolicy
@@ -292,6 +293,8 @@ def triangular_solve(
     tensor([[0.5000],
             [0.5000]])
     """
+    if isinstance(A, Compound):  # sparse, and read as if its other triangle were empty
+        A = A.to_dense()
     matrix, is_upper = (A.mT, not upper) if transpose else (A, upper)
     x = solve_triangular(matrix, input, upper=is_upper, unitriangular=unitriangular)
     return return_types.triangular_solve(x, clone(A))
