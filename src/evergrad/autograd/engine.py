@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from evergrad.core.backward import run_backward
 from evergrad.core.bind import cast
 from evergrad.core.holder import TensorHolder, as_held, held
 from evergrad.core.node import GraphNode, Leaf, RemovableHandle
+from evergrad.core.package_name import package_name
+from evergrad.core.source_location import user_stacklevel
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, current_node, fresh
 from evergrad.core.vmap import vmap
@@ -134,6 +137,15 @@ def backward(
     outputs = _as_tuple(tensors, "tensors")
     roots = _roots(outputs, grad_tensors if grad_variables is None else grad_variables)
     keep = create_graph if retain_graph is None else retain_graph
+    if create_graph and package_name() == "torch":
+        warnings.warn(
+            "Using backward() with create_graph=True will create a reference cycle between the "
+            "parameter and its gradient which can cause a memory leak. We recommend using "
+            "autograd.grad when creating the graph to avoid this. If you have to use this "
+            "function, make sure to reset the .grad fields of your parameters to None after use "
+            "to break the cycle and avoid the leak.",
+            stacklevel=user_stacklevel(),
+        )
     if inputs is None:
         run_backward(roots, keep_graph=keep, create_graph=create_graph)
         return
@@ -298,6 +310,22 @@ def register_post_accumulate_grad_hook(self: Tensor, hook: object) -> RemovableH
     return RemovableHandle(node.accumulated, hook)
 
 
+def _hooks_of_tensor(self: Tensor) -> Any:
+    """The hooks of a tensor by number, or None: optimizers and wrappers look whether it has any."""
+    node = current_node(self)
+    hooks = None if node is None else node.hooks
+    return None if hooks is None else hooks.on_result.get(self._index)
+
+
+def _hooks_after_accumulation(self: Tensor) -> Any:
+    node = current_node(self)
+    return node.accumulated if isinstance(node, Leaf) else None
+
+
+setattr(Tensor, "_backward_hooks", property(_hooks_of_tensor))  # noqa: B010
+setattr(  # noqa: B010
+    Tensor, "_post_accumulate_grad_hooks", property(_hooks_after_accumulation)
+)
 for _method in (_tensor_backward, register_hook):
     _method.__doc__ = DOCS[_method.__name__.removeprefix("_tensor_")]
 setattr(Tensor, "backward", _tensor_backward)  # noqa: B010 - declared in a stub

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from contextvars import Token
 from typing import Any, Self, TypeVar, overload
 
+from evergrad.core.package_name import package_name
 from evergrad.core.state import STATE, State, set_mode
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -228,6 +230,12 @@ class detect_anomaly(_Mode):  # noqa: N801 - PyTorch's spelling
 
     def __init__(self, check_nan: bool = True) -> None:
         self._changes = {"anomaly": check_nan}
+        if package_name() == "torch":
+            warnings.warn(
+                "Anomaly Detection has been enabled. This mode will increase the runtime and "
+                "should only be enabled for debugging.",
+                stacklevel=2,
+            )
 
 
 def is_grad_enabled() -> bool:

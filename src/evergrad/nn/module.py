@@ -472,6 +472,12 @@ class Module(ModuleState, ModuleHooks):
             return self.forward(*args, **kwargs)
         return self._call_with_hooks(args, kwargs)
 
+    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+        """The call under the names by which packages wrap it."""
+        return Module.__call__(self, *args, **kwargs)
+
+    _wrapped_call_impl = _call_impl
+
     # -- text and copies --------------------------------------------------------------------
 
     def compile(self, *args: object, **kwargs: object) -> None:

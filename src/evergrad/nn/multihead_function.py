@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 from evergrad.core import dtypes
+from evergrad.core.package_name import package_name
+from evergrad.core.source_location import user_stacklevel
 from evergrad.core.tensor import Tensor
 from evergrad.ops.composite.activations import softmax
 from evergrad.ops.composite.attention import scaled_dot_product_attention
@@ -107,6 +110,14 @@ def _check_masks(
         )
     if mask is None:
         return
+    if mask.dtype is not dtypes.bool_ and not mask.dtype.is_floating_point:
+        raise AssertionError("only bool and floating types of attn_mask are supported")
+    if padding is not None and padding.dtype is not mask.dtype and package_name() == "torch":
+        warnings.warn(
+            "Support for mismatched key_padding_mask and attn_mask is deprecated. Use same type "
+            "for both instead.",
+            stacklevel=user_stacklevel(),
+        )
     wanted = (steps, key.shape[0])
     if tuple(mask.shape) not in (wanted, (batch * heads, *wanted)):
         raise RuntimeError(

@@ -107,6 +107,28 @@ class RNNBase(Module):
             for s in suffixes
         ]  # fmt: skip
 
+    @property
+    def _all_weights(self) -> list[list[str]]:
+        suffixes = ("", "_reverse")[: 2 if self.bidirectional else 1]
+        return [
+            [name for kind in _KINDS if hasattr(self, name := f"{kind}_l{layer}{s}")]
+            for layer in range(self.num_layers)
+            for s in suffixes
+        ]
+
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [name for names in self._all_weights for name in names]
+
+    @property
+    def _flat_weights(self) -> list[Any]:
+        """The parameters in PyTorch's order. Nothing is kept: what is assigned is dropped, and
+        attributes such as ``weight_hh_l0`` are read at each call."""
+        return [getattr(self, name) for name in self._flat_weights_names]
+
+    @_flat_weights.setter
+    def _flat_weights(self, weights: object) -> None: ...
+
     def _all_layers(self, x: Tensor, course: Course, first: State) -> tuple[Tensor, State]:
         directions = 2 if self.bidirectional else 1
         weights = [

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from evergrad.amp.autocast_mode import is_autocast_enabled
 from evergrad.core import dtypes
+from evergrad.core.package_name import package_name
+from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.core.types import Kwargs
 from evergrad.nn import functional as F
@@ -48,7 +52,7 @@ class _Layer(TensorModule):
         """Add a block's result, normalising before it or after the sum."""
         if self.norm_first:
             return x + block(norm(x))
-        return norm(x + block(x))  # type: ignore[no-any-return]
+        return norm(x + block(x))
 
 
 class TransformerEncoderLayer(_Layer):
@@ -77,15 +81,28 @@ class TransformerEncoderLayer(_Layer):
         self, src: Tensor, src_mask: Tensor | None = None,
         src_key_padding_mask: Tensor | None = None, is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
-        def attend(x: Tensor) -> Tensor:
-            found, _ = self.self_attn(
-                x, x, x, attn_mask=src_mask, key_padding_mask=src_key_padding_mask,
-                need_weights=False, is_causal=is_causal and src_mask is not None,
-            )  # fmt: skip
-            return self.dropout1(found)
+        x = self._residual(
+            src, self.norm1,
+            lambda y: self._sa_block(y, src_mask, src_key_padding_mask, is_causal=is_causal),
+        )  # fmt: skip
+        return self._residual(x, self.norm2, self._ff_block)
 
-        x = self._residual(src, self.norm1, attend)
-        return self._residual(x, self.norm2, lambda y: self.dropout2(self._feed_forward(y)))
+    # The blocks by which subclasses change a layer, as in PyTorch.
+
+    def _sa_block(
+        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """Self-attention, before its residual."""
+        found, _ = self.self_attn(
+            x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask,
+            need_weights=False, is_causal=is_causal and attn_mask is not None,
+        )  # fmt: skip
+        return self.dropout1(found)
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        """The feed-forward block, before its residual."""
+        return self.dropout2(self._feed_forward(x))
 
 
 class TransformerDecoderLayer(_Layer):
@@ -129,30 +146,87 @@ class TransformerDecoderLayer(_Layer):
         memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
-        def attend(x: Tensor) -> Tensor:
-            found, _ = self.self_attn(
-                x, x, x, attn_mask=tgt_mask, key_padding_mask=tgt_key_padding_mask,
-                need_weights=False,
-            )  # fmt: skip
-            return self.dropout1(found)
+        x = self._residual(
+            tgt, self.norm1,
+            lambda y: self._sa_block(y, tgt_mask, tgt_key_padding_mask, tgt_is_causal),
+        )  # fmt: skip
+        x = self._residual(
+            x, self.norm2,
+            lambda y: self._mha_block(
+                y, memory, memory_mask, memory_key_padding_mask, memory_is_causal
+            ),
+        )  # fmt: skip
+        return self._residual(x, self.norm3, self._ff_block)
 
-        def attend_to_memory(x: Tensor) -> Tensor:
-            found, _ = self.multihead_attn(
-                x, memory, memory, attn_mask=memory_mask,
-                key_padding_mask=memory_key_padding_mask, need_weights=False,
-            )  # fmt: skip
-            return self.dropout2(found)
+    # The blocks by which subclasses change a layer, as in PyTorch.
 
-        x = self._residual(tgt, self.norm1, attend)
-        x = self._residual(x, self.norm2, attend_to_memory)
-        return self._residual(x, self.norm3, lambda y: self.dropout3(self._feed_forward(y)))
+    def _sa_block(
+        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """Self-attention, before its residual."""
+        found, _ = self.self_attn(
+            x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask,
+            need_weights=False, is_causal=is_causal and attn_mask is not None,
+        )  # fmt: skip
+        return self.dropout1(found)
+
+    def _mha_block(
+        self, x: Tensor, mem: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """Attention to the encoder's output, before its residual."""
+        found, _ = self.multihead_attn(
+            x, mem, mem, attn_mask=attn_mask, key_padding_mask=key_padding_mask,
+            need_weights=False, is_causal=is_causal and attn_mask is not None,
+        )  # fmt: skip
+        return self.dropout2(found)
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        """The feed-forward block, before its residual."""
+        return self.dropout3(self._feed_forward(x))
 
 
 def _copies(module: Module, count: int) -> ModuleList:
     return ModuleList([copy.deepcopy(module) for _ in range(count)])
 
 
-class TransformerEncoder(TensorModule):
+def _why_no_nested(layer: Any) -> str:
+    """Why PyTorch's encoder does not drop padding before such layers; empty if it does."""
+    attention = getattr(layer, "self_attn", None)
+    checks = (
+        (
+            isinstance(layer, TransformerEncoderLayer),
+            "encoder_layer was not TransformerEncoderLayer",
+        ),
+        (not getattr(layer, "norm_first", False), "encoder_layer.norm_first was True"),
+        (
+            getattr(attention, "batch_first", False),
+            "encoder_layer.self_attn.batch_first was not True"
+            "(use batch_first for better inference performance)",
+        ),
+        (
+            getattr(attention, "_qkv_same_embed_dim", True),
+            "encoder_layer.self_attn._qkv_same_embed_dim was not True",
+        ),
+        (
+            getattr(attention, "in_proj_bias", None) is not None,
+            "encoder_layer.self_attn was passed bias=False",
+        ),
+        (
+            getattr(layer, "activation", None) in (F.relu, F.gelu),
+            "encoder_layer.activation_relu_or_gelu was not True",
+        ),
+        (
+            getattr(layer, "norm1", None) is None or layer.norm1.eps == layer.norm2.eps,
+            "encoder_layer.norm1.eps was not equal to encoder_layer.norm2.eps",
+        ),
+        (getattr(attention, "num_heads", 0) % 2 == 0, "encoder_layer.self_attn.num_heads is odd"),
+    )
+    return next((reason for holds, reason in checks if not holds), "")
+
+
+class TransformerEncoder(Module):
     """Several encoder layers, each a copy of the given one."""
 
     def __init__(
@@ -163,14 +237,44 @@ class TransformerEncoder(TensorModule):
         self.layers: ModuleList = _copies(encoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
+        self.enable_nested_tensor = enable_nested_tensor
+        reason = _why_no_nested(encoder_layer)
+        self.use_nested_tensor: bool = enable_nested_tensor and not reason
+        self.mask_check = mask_check
+        if enable_nested_tensor and reason and package_name() == "torch":
+            warnings.warn(
+                "enable_nested_tensor is True, but self.use_nested_tensor is False because "
+                f"{reason}",
+                stacklevel=2,
+            )
 
     def forward(
         self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:  # fmt: skip
+        padding = self._padding_of_nested(src, mask, src_key_padding_mask)
         for layer in self.layers:
             src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask)
+        if padding is not None:
+            src = src.masked_fill(padding.unsqueeze(-1), 0.0)
         return src if self.norm is None else self.norm(src)
+
+    def _padding_of_nested(
+        self, src: Tensor, mask: Tensor | None, padding: Tensor | None
+    ) -> Tensor | None:
+        """What is padding, where PyTorch evaluates a nested tensor of the examples without it:
+        the results are zero there. Only without gradients, and where padding comes last."""
+        first: Any = self.layers[0] if len(self.layers) else None
+        if (
+            padding is None or mask is not None or not getattr(self, "use_nested_tensor", False)
+            or first.training or src.ndim != 3 or is_autocast_enabled()
+        ):  # fmt: skip
+            return None
+        if STATE.get().grad and any(p.requires_grad for p in (src, *first.parameters())):
+            return None
+        is_padding = padding if padding.dtype is dtypes.bool_ else padding != 0
+        is_last = (is_padding[:, 1:] >= is_padding[:, :-1]).all()
+        return is_padding if not self.mask_check or bool(is_last) else None
 
 
 class TransformerDecoder(TensorModule):
@@ -274,7 +378,7 @@ class Transformer(TensorModule):
         if src.ndim == 3 and src.shape[batch] != tgt.shape[batch]:
             raise RuntimeError("the batch number of src and tgt must be equal")
         memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask)
-        return self.decoder(  # type: ignore[no-any-return]
+        return self.decoder(
             tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
             tgt_key_padding_mask=tgt_key_padding_mask,
             memory_key_padding_mask=memory_key_padding_mask,

@@ -23,7 +23,7 @@ from evergrad.optim.decays import (
     StepLR,
 )
 from evergrad.optim.optimizer import Optimizer
-from evergrad.optim.schedule import LRScheduler, write_rate
+from evergrad.optim.schedule import EPOCH_DEPRECATION_WARNING, LRScheduler, write_rate
 
 _LRScheduler = LRScheduler
 
@@ -219,6 +219,8 @@ class ReduceLROnPlateau(LRScheduler):
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
         """Look at a new measurement."""
         current = metrics if isinstance(metrics, float) else float(metrics)
+        if epoch is not None:
+            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(current, self.best):
             self.best = current

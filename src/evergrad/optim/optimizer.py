@@ -7,6 +7,7 @@ and calls it for each parameter that has a gradient.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from copy import deepcopy
@@ -98,6 +99,13 @@ class Optimizer:
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, "
                 f"but got a {type(params).__name__}{fix}"
             )
+        for other in ("foreach", "differentiable"):
+            if defaults.get("fused") and defaults.get(other):
+                raise RuntimeError(
+                    f"`fused` and `{other}` cannot be `True` together."
+                    if other == "foreach"
+                    else "`fused` does not support `differentiable`"
+                )
         self.defaults = defaults
         self.state: defaultdict[Tensor, Any] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
@@ -142,6 +150,16 @@ class Optimizer:
 
     # -- parameters -------------------------------------------------------------------------
 
+    def _cuda_graph_capture_health_check(self) -> None:
+        """Called by steps that were copied from PyTorch's; nothing is captured here."""
+
+    _accelerator_graph_capture_health_check = _cuda_graph_capture_health_check
+
+    @staticmethod
+    def profile_hook_step(func: Callable[..., Any]) -> Callable[..., Any]:
+        """A step's decorator in PyTorch; here steps have their hooks from the class on."""
+        return func
+
     def add_param_group(self, param_group: ParamGroup) -> None:
         """Add parameters with options of their own."""
         if not isinstance(param_group, dict):
@@ -175,6 +193,13 @@ class Optimizer:
                     "with .detach().requires_grad_()."
                 )
         group["params"] = entries
+        if len(set(map(id, entries))) < len(entries):
+            warnings.warn(
+                "optimizer contains a parameter group with duplicate parameters; in future, this "
+                "will cause an error; see github.com/pytorch/pytorch/issues/40967 for more "
+                "information",
+                stacklevel=3,
+            )
         for name, default in self.defaults.items():
             if default is required and name not in group:
                 raise ValueError(
@@ -517,7 +542,9 @@ def check_not_negative(**values: Scalar) -> None:
     """Refuse negative options by name."""
     for name, value in values.items():
         if not isinstance(value, Tensor) and not value >= 0.0:
-            raise ValueError(f"Invalid {name.replace('_', ' ')} value: {value}")
+            what = name if name == "weight_decay" else name.replace("_", " ")
+            suffix = "" if name == "learning_rate" else " value"
+            raise ValueError(f"Invalid {what}{suffix}: {value}")
 
 
 def check_betas(betas: tuple[Scalar, Scalar]) -> None:

@@ -16,7 +16,9 @@ from evergrad.optim.optimizer import Optimizer
 
 EPOCH_DEPRECATION_WARNING = (
     "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where "
-    "possible. Please use `scheduler.step()` to step the scheduler."
+    "possible. Please use `scheduler.step()` to step the scheduler. During the deprecation, if "
+    "epoch is different from None, the closed form is used instead of the new chainable form, "
+    "where available."
 )
 
 
@@ -58,6 +60,9 @@ class LRScheduler:
     >>> schedule.get_last_lr()
     [0.5]
     """
+
+    # Read by the ``get_lr`` of subclasses, which warn where a program calls it itself.
+    _get_lr_called_within_step: bool = False
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -121,15 +126,23 @@ class LRScheduler:
                 stacklevel=2,
             )
         self._step_count += 1
+        if epoch is not None:
+            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
+        self._get_lr_called_within_step = True
+        try:
+            rates = self._rates_of(epoch)
+        finally:
+            self._get_lr_called_within_step = False
+        self._write(rates)
+
+    def _rates_of(self, epoch: int | None) -> Iterable[object]:
+        """The rates of the next epoch, or of a given one."""
         if epoch is None:
             self.last_epoch += 1
-            rates = self.get_lr()
-        else:
-            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
-            self.last_epoch = epoch
-            closed = getattr(self, "_get_closed_form_lr", None)
-            rates = self.get_lr() if closed is None else closed()
-        self._write(rates)
+            return self.get_lr()
+        self.last_epoch = epoch
+        closed = getattr(self, "_get_closed_form_lr", None)
+        return self.get_lr() if closed is None else closed()
 
     def _write(self, rates: Iterable[object]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):

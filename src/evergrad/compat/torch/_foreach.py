@@ -58,6 +58,18 @@ def _split_scalars(
     return args, kwargs
 
 
+# What PyTorch calls operands of lists, in their order.
+_OPERANDS = ("other", "scalar", "scalars", "exponent", "tensors1", "weight", "weights")
+
+
+def _in_place_of_names(
+    args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Operands that are given by name, at their places: methods call them otherwise."""
+    given = [kwargs.pop(name) for name in _OPERANDS if name in kwargs]
+    return (*args, *given), kwargs
+
+
 def _scalars(value: object) -> object:
     """A tensor of factors as a list of numbers."""
     return value.tolist() if isinstance(value, Tensor) and value.ndim == 1 else value
@@ -79,7 +91,7 @@ def _family(name: str) -> Callable[..., object]:
     method = getattr(Tensor, name, None) or _written(getattr(Tensor, plain))
 
     def apply(self: Tensor, *args: object, **kwargs: object) -> object:
-        args, kwargs = _split_scalars(plain, args, kwargs)
+        args, kwargs = _in_place_of_names(*_split_scalars(plain, args, kwargs))
         if "value" in kwargs:
             kwargs["value"] = _scalars(kwargs["value"])
         count = len(self)

@@ -7,6 +7,7 @@ import functools
 import gc
 import mmap
 import os
+import warnings
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -31,7 +32,9 @@ from evergrad.core.dtypes import (
     uint8,
 )
 from evergrad.core.functionalize import note_property_read
+from evergrad.core.package_name import package_name
 from evergrad.core.shapes import tensor_type
+from evergrad.core.source_location import user_stacklevel
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Array, Tensor, from_array, on_storage
 from evergrad.core.trace import Var
@@ -186,7 +189,12 @@ class UntypedStorage:
         return hash(id(self._storage))
 
     def __repr__(self) -> str:
-        return f"[evergrad.UntypedStorage(device=cpu) of size {self.nbytes()}]"
+        return self._printed(f"{package_name()}.storage.UntypedStorage(device=cpu)")
+
+    def _printed(self, kind: str) -> str:
+        """An element in each line, as PyTorch prints storages."""
+        lines = "".join(f" {element}\n" for element in self.tolist())
+        return f"{lines}[{kind} of size {self.size()}]"
 
 
 class TypedStorage(UntypedStorage):
@@ -224,7 +232,7 @@ class TypedStorage(UntypedStorage):
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
         """The name of the class, or the elements as those of another."""
         if dtype is None:
-            return f"evergrad.{BY_KIND[self.dtype].__name__}"
+            return f"{package_name()}.{BY_KIND[self.dtype].__name__}"
         return dtype(self._elements().astype(dtype.kind.np))
 
     def _as(self, name: str) -> TypedStorage:
@@ -250,7 +258,9 @@ class TypedStorage(UntypedStorage):
         return list(self._array().reshape(-1).tolist())
 
     def __repr__(self) -> str:
-        return f"[evergrad.TypedStorage(dtype={self.dtype}, device=cpu) of size {self.size()}]"
+        return self._printed(
+            f"{package_name()}.storage.TypedStorage(dtype={self.dtype}, device=cpu)"
+        )
 
 
 def _typed(name: str, kind: dtype) -> type[TypedStorage]:
@@ -320,6 +330,14 @@ def untyped_storage(self: Tensor) -> UntypedStorage:
 def storage(self: Tensor) -> TypedStorage:
     """The elements this tensor looks at, whole."""
     note_property_read(self, "the storage")
+    if package_name() == "torch":
+        warnings.warn(
+            "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will "
+            "be the only storage class. This should only matter to you if you are using storages "
+            "directly.  To access UntypedStorage directly, use tensor.untyped_storage() instead "
+            "of tensor.storage()",
+            stacklevel=user_stacklevel(),
+        )
     return TypedStorage(self._storage)
 
 

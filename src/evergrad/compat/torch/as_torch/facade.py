@@ -12,7 +12,7 @@ from evergrad.core.dtypes import dtype
 from evergrad.ops.surface.public import FUNCTIONS
 
 from ..overrides import overridable
-from . import refusals
+from . import deprecations, refusals
 from .private_names import HOMES
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ class Facade(ModuleType):
             return self._stand_in(name, sys._getframe(1))
         if isinstance(value, ModuleType) and value.__name__.startswith("evergrad."):
             return import_module(f"{self.__name__}.{name}")
-        if _is_overridable(self.__name__, name, value):
+        is_overridable = _is_overridable(self.__name__, name, value)
+        value = deprecations.with_warning(f"{self.__name__}.{name}", value)
+        if is_overridable:
             value = overridable(value, self.__name__)
         if callable(value) or isinstance(value, dtype):  # does not change, so is found at once
             self.__dict__[name] = value

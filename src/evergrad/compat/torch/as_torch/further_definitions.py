@@ -23,6 +23,12 @@ qint32: dtype = dtype("qint32", np.int32, INTEGRAL, 4)
 quint4x2: dtype = dtype("quint4x2", np.uint8, INTEGRAL, 1)
 quint2x4: dtype = dtype("quint2x4", np.uint8, INTEGRAL, 1)
 
+# -- lists of tensors in one call ------------------------------------------------------------------
+
+FOREACH_TYPES: list[type] = [Tensor]
+TensorLists = list[list[Tensor | None]]
+Indices = list[int]
+
 # -- PyTorch's former compiler --------------------------------------------------------------------
 
 SCRIPTING = False  # as after PYTORCH_JIT=0

@@ -2,6 +2,11 @@
 
 # "torch.<module>.<name>": "<module of evergrad>:<name>"
 HOMES = {
+    "torch.matrix_rank": "evergrad.removed:matrix_rank",
+    "torch.solve": "evergrad.removed:solve",
+    "torch.lstsq": "evergrad.removed:lstsq",
+    "torch.eig": "evergrad.removed:eig",
+    "torch.symeig": "evergrad.removed:symeig",
     "torch.conv_tbc": "evergrad.as_torch.rare_functions:conv_tbc",
     "torch.nn.functional.conv_tbc": "evergrad.as_torch.rare_functions:conv_tbc",
     "torch.fake_quantize_per_tensor_affine":
@@ -207,6 +212,11 @@ HOMES = {
         "evergrad.as_torch.further_definitions:no_foreach_devices",
     "torch.utils._foreach_utils._group_tensors_by_device_and_dtype":
         "evergrad.as_torch.further_definitions:group_tensors_by_device_and_dtype",
+    "torch.utils._foreach_utils._foreach_supported_types":
+        "evergrad.as_torch.further_definitions:FOREACH_TYPES",
+    "torch.utils._foreach_utils.TensorListList":
+        "evergrad.as_torch.further_definitions:TensorLists",
+    "torch.utils._foreach_utils.Indices": "evergrad.as_torch.further_definitions:Indices",
     "torch.utils._foreach_utils._has_foreach_support": "evergrad.as_torch.definitions:no",
     "torch.utils._foreach_utils._device_has_foreach_support": "evergrad.as_torch.definitions:no",
     "torch._higher_order_ops.cond": "evergrad.func.control_flow:cond",

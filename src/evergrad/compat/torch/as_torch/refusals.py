@@ -16,6 +16,9 @@ from importlib.resources import files
 from types import ModuleType
 from typing import NoReturn
 
+import evergrad
+from evergrad.utils import _pytree
+
 from .private_names import HOMES, RENAMED
 from .refused_names import NAMES
 
@@ -128,9 +131,12 @@ def find(module: str, name: str) -> object:
 
 def find_in_index(module: str, name: str) -> object:
     """A stand-in for any name that PyTorch has; KeyError if it has none. The private modules
-    import from each other, so they answer for the names of all."""
+    import from each other and from ``torch``, so they answer for the names of all."""
     own = _index()[module]
     if name not in own and "._" in module:
+        for public in (evergrad, _pytree):
+            if hasattr(public, name):
+                return getattr(public, name)
         return _stand_in(module, name, _private_names()[name])
     return _stand_in(module, name, own[name])
 

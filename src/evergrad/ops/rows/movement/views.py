@@ -8,6 +8,7 @@ All are views where strides allow it. Parts of dimensions are in
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import linear
 from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import TABLE, Op, prepared_calls
+from evergrad.core.package_name import package_name
 from evergrad.core.shapes import (
     Shape,
     TensorType,
@@ -30,6 +32,7 @@ from evergrad.core.shapes import (
     normalize_dims,
     tensor_type,
 )
+from evergrad.core.source_location import user_stacklevel
 from evergrad.core.tensor import Array, Tensor, detached
 from evergrad.core.views import own_memory, viewable
 from evergrad.errors import ShapeError
@@ -314,6 +317,14 @@ def _matrix_transpose(self: Tensor) -> Tensor:
 
 def _all_reversed(self: Tensor) -> Tensor:
     """The dimensions in reverse order."""
+    if self.ndim not in (0, 2) and package_name() == "torch":
+        warnings.warn(
+            "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is "
+            "deprecated and it will throw an error in a future release. Consider `x.mT` to "
+            "transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to "
+            "reverse the dimensions of a tensor.",
+            stacklevel=user_stacklevel(),
+        )
     return bind(PERMUTE, self, order=tuple(reversed(range(self.ndim))))  # type: ignore[no-any-return]
 
 
