@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import namedtuple
 
+from evergrad.core.package_name import package_name
+
 
 def _show(self: object) -> str:
     lines = ",\n".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
-    return f"evergrad.return_types.{type(self).__name__}(\n{lines})"
+    return f"{package_name()}.return_types.{type(self).__name__}(\n{lines})"
 
 
 def _result(name: str, fields: str) -> object:

@@ -164,9 +164,28 @@ def test_functions_are_told_the_place() -> None:
         reloaded(evergrad.ones(1), map_location=lambda storage, location: 5)
 
 
-def test_there_are_no_tensors_without_memory() -> None:
-    with pytest.raises(RuntimeError, match="mmap=True"):
-        reloaded(evergrad.ones(1), map_location="meta")
+@pytest.mark.parametrize("place", ["meta", evergrad.device("meta")])
+def test_shapes_and_types_are_loaded_alone(torch: ModuleType, place: object) -> None:
+    """Containers keep their kinds and attributes, ties and parameters stay what they are."""
+
+    def described(ns: Any) -> Any:
+        model = ns.nn.Sequential(ns.nn.Linear(2, 3), ns.nn.BatchNorm1d(3))
+        weight = ns.nn.Parameter(ns.ones(2, 1), requires_grad=False)
+        data = {"state": model.state_dict(), "rest": [weight, (weight, 1)], "n": 3}
+        file = io.BytesIO()
+        ns.save(data, file)
+        file.seek(0)
+        found = ns.load(file, map_location=str(place) if ns is torch else place)
+        first, (second, _) = found["rest"]
+        return (
+            {k: (str(v.device), tuple(v.shape)) for k, v in found["state"].items()},
+            type(found["state"]).__name__, sorted(found["state"]._metadata),
+            isinstance(first, ns.nn.Parameter), first.requires_grad, str(second.device),
+            repr(second), found["n"],
+        )  # fmt: skip
+
+    ours, theirs = described(evergrad), described(torch)
+    assert ours == theirs
 
 
 # -- weights_only and grants ----------------------------------------------------------------------

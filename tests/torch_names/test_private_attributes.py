@@ -73,7 +73,7 @@ def test_private_modules_have_the_names_that_they_import() -> None:
 @pytest.mark.parametrize("name", ["matrix_rank", "solve", "lstsq", "eig", "symeig"])
 def test_removed_functions_say_so(torch: ModuleType, name: str) -> None:
     for library in (removed, torch):
-        with pytest.raises(RuntimeError, match="deprecated since version 1.9 and is now removed"):
+        with pytest.raises(RuntimeError, match="This function was deprecated"):
             x = (evergrad if library is removed else torch).ones(1, 1)
             getattr(library, name)(*((x, x) if name in ("solve", "lstsq") else (x,)))
 
@@ -91,3 +91,19 @@ def test_a_parameter_given_twice_warns(torch: ModuleType) -> None:
         weight = library.nn.Parameter(library.ones(2))
         with pytest.warns(UserWarning, match="duplicate parameters"):
             library.optim.SGD([weight, weight], lr=0.1)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_limits_of_types(torch: ModuleType, name: str) -> None:
+    ours, theirs = (library.finfo(getattr(library, name)) for library in (evergrad, torch))
+    assert repr(ours) == repr(theirs)
+    assert ours.resolution == theirs.resolution
+
+
+def test_differences_of_masks_are_refused(torch: ModuleType) -> None:
+    for library in (evergrad, torch):
+        mask = library.ones(2, dtype=library.bool)
+        with pytest.raises(RuntimeError, match="with two bool tensors is not supported"):
+            mask - mask
+        with pytest.raises(RuntimeError, match="with a bool tensor is not supported"):
+            1 - mask

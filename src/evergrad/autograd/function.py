@@ -414,7 +414,7 @@ def _placed(handle: Tensor, node: Any, source: str, index: int) -> Tensor:
 
 def _entry_of_compound(tensor: Compound, source: str, index: int) -> Callable[[Any], Tensor]:
     """A sparse or nested tensor has no array: it is kept whole, and its parts are verified."""
-    kept = tensor.detach()
+    kept: Any = tensor.detach()
     saved = [save_value(part._value, part._storage) for part in kept.parts()]
 
     def restore(node: Any) -> Tensor:

@@ -250,7 +250,7 @@ class finfo:  # noqa: N801 - PyTorch's spelling
         self.min: float = float(info.min)
         self.tiny: float = float(info.tiny)
         self.smallest_normal: float = float(info.tiny)
-        self.resolution: float = float(info.resolution)
+        self.resolution: float = 10.0 ** -int(info.precision)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, finfo) and self.dtype == other.dtype

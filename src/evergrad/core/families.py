@@ -83,12 +83,17 @@ def meet_as_float(types: Sequence[ArgType]) -> dtype:
 
 def meet_to_subtract(types: Sequence[ArgType]) -> dtype:
     """Promote arguments to their common type; none of them may be boolean."""
-    for t in types:
-        if (t.dtype if isinstance(t, TensorType) else dtypes.scalar_type(t)) is dtypes.bool_:
-            raise RuntimeError(
-                "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
-                "trying to invert a mask, use the `~` or `logical_not()` operator instead."
-            )
+    kinds = [t.dtype if isinstance(t, TensorType) else dtypes.scalar_type(t) for t in types]
+    if all(kind is dtypes.bool_ for kind in kinds):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
+            "`logical_xor()` operator instead."
+        )
+    if dtypes.bool_ in kinds:
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
+            "trying to invert a mask, use the `~` or `logical_not()` operator instead."
+        )
     return result_dtype(types)
 
 

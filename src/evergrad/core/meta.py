@@ -15,7 +15,7 @@ import numpy as np
 
 from evergrad.core.compound import Compound, CompoundType, without_array
 from evergrad.core.device import META, Device, check_device, context_device
-from evergrad.core.dtypes import dtype
+from evergrad.core.dtypes import dtype, get_default_dtype
 from evergrad.core.memory_format import strided
 from evergrad.core.op import Op
 from evergrad.core.shapes import contiguous_strides, tensor_type
@@ -116,7 +116,8 @@ class MetaTensor(Compound):
 
     def __repr__(self) -> str:
         shape = tuple(self._type.shape)
-        return f"tensor(..., device='meta', size={shape}, dtype={self.dtype})"
+        kind = "" if self.dtype is get_default_dtype() else f", dtype={self.dtype}"
+        return f"tensor(..., device='meta', size={shape}{kind})"
 
     def __deepcopy__(self, memo: dict[int, object]) -> Any:
         made = meta_tensor(self._type.shape, self._type.dtype, type(self))

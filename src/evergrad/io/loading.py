@@ -26,6 +26,7 @@ from evergrad.io import objects
 from evergrad.io.allowed_names import HARMLESS, WEIGHTS, Named, full_path, granted, own, trusted
 from evergrad.io.archive import LOCAL_SIGNATURE, Archive, Source, is_path, opened
 from evergrad.io.legacy import read_legacy
+from evergrad.io.meta_location import is_meta, on_meta
 from evergrad.io.nested_parts import NestedMaker, rebuild_jagged
 from evergrad.io.objects import SparseMaker
 from evergrad.io.storages import (
@@ -327,6 +328,12 @@ def load(
     >>> eg.load(file)
     {'x': tensor([1., 1.])}
     """
+    if is_meta(map_location):
+        found = load(
+            f, None if is_path(f) and os.fspath(f).endswith(".safetensors") else "cpu",
+            pickle_module, weights_only=weights_only, mmap=mmap, **pickle_load_args,
+        )  # fmt: skip
+        return on_meta(found)
     weights_only = _weights_only(weights_only, pickle_module)
     if pickle_load_args and weights_only:
         warnings.warn("pickle_load_args only works if `weights_only=False`.", stacklevel=2)

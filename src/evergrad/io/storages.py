@@ -340,11 +340,6 @@ def _require_cpu(place: object) -> None:
             "the CPU. Please use evergrad.load with map_location=evergrad.device('cpu') to map "
             "your storages to the CPU."
         )
-    if kind == "meta":
-        raise RuntimeError(
-            "evergrad has no tensors without memory, so map_location='meta' cannot be. With "
-            "mmap=True nothing is read from the file before it is used."
-        )
     raise RuntimeError(
         f"don't know how to restore data location of evergrad.UntypedStorage (tagged with {place})"
     )

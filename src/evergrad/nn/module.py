@@ -15,6 +15,7 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import note_grad_access, note_module
 from evergrad.core.meta import MetaTensor
 from evergrad.core.mutation_counter import MUTATIONS
+from evergrad.core.package_name import package_name
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
 from evergrad.core.types import StateDict
@@ -98,7 +99,7 @@ class Module(ModuleState, ModuleHooks):
             if value is not None:
                 raise TypeError(
                     f"cannot assign '{type(value).__name__}' as parameter '{name}' "
-                    "(evergrad.nn.Parameter or None expected)"
+                    f"({package_name()}.nn.Parameter or None expected)"
                 )
             fields["_parameters"][name] = None
         elif isinstance(value, Module):
@@ -176,7 +177,7 @@ class Module(ModuleState, ModuleHooks):
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(
                 f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
-                "(evergrad.nn.Parameter or None required)"
+                f"({package_name()}.nn.Parameter or None required)"
             )
         if param is not None and param.grad_fn is not None:
             raise ValueError(
