@@ -142,18 +142,31 @@ def train_without_growth_over_gradients_from_outside() -> None:
 
 @pytest.mark.parametrize("is_on", [True, False])
 def test_the_collector_rests_while_a_program_is_made(is_on: bool) -> None:
-    found = []
+    starts: list[object] = []
+    found: list[int] = []
+
+    def note(phase: str, info: object) -> None:
+        starts.append(phase)
 
     def step(x: Any, fails: bool) -> Any:
-        found.append(gc.isenabled())
-        return x.reshape(7) if fails else x + 1
+        before = len(starts)
+        held: list[list[int]] = [[] for _ in range(20_000)]
+        found.append(len(starts) - before)
+        sys.intern("a function that is no program")
+        return x.reshape(7) if fails else x + len(held)
 
     (gc.enable if is_on else gc.disable)()
     compiled = eg.compile(step)
-    with pytest.warns(RuntimeWarning, match="not one compiled program"):
-        compiled(eg.ones(3), False)
+    gc.callbacks.append(note)
+    try:
+        step(eg.ones(3), False)
+        with pytest.warns(RuntimeWarning, match="not one compiled program"):
+            compiled(eg.ones(3), False)
+        assert gc.isenabled() == is_on
+        with pytest.raises(RuntimeError):
+            compiled(eg.ones(3), True)
+    finally:
+        gc.callbacks.remove(note)
     assert gc.isenabled() == is_on
-    with pytest.raises(RuntimeError):
-        compiled(eg.ones(3), True)
-    assert gc.isenabled() == is_on
-    assert found == [False, False]
+    assert (found[0] > 0) == is_on
+    assert found[1:] == [0, 0]

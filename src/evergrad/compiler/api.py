@@ -61,6 +61,7 @@ _optimized_module: ExtensionPoint[..., object] = ExtensionPoint("optimized_modul
 # Seconds of processor time to find what a function reaches, from which on later calls are eager if
 # it is no program.
 _LONGEST_WALK = 0.25
+_FAILED = "an operation has failed, and the function handles exceptions"
 # The most calls that may be no programs for reasons which are over then, without a warning.
 _MOST_FIRST_STEPS = 8
 
@@ -162,8 +163,8 @@ class Compiled(KeptPrograms):
 
     # Attributes in ``__dict__`` are the user's, as those of a function are.
     __slots__ = (
-        "__dict__", "__weakref__", "call_log", "first_steps", "fullgraph", "has_warned",
-        "last_call", "library_calls", "number_slots", "records_sparse",
+        "__dict__", "__weakref__", "call_log", "collector", "first_steps", "fullgraph",
+        "has_warned", "last_call", "library_calls", "number_slots", "records_sparse",
         "records_unlike", "segments", "step_lock", "varying",
     )  # fmt: skip
 
@@ -193,6 +194,8 @@ class Compiled(KeptPrograms):
         self.has_warned = False
         # Why first calls were no programs, though later ones may be.
         self.first_steps: set[str] = set()
+        # The pause of the garbage collector while a call is traced.
+        self.collector = gc_paused()
         # Step lock: held while a variant is looked up and run.
         self.step_lock = self.arena.lock
         _steps.add(self)
@@ -211,7 +214,7 @@ class Compiled(KeptPrograms):
             if result is not NOT_HANDLED:
                 return result
             try:
-                with gc_paused():
+                with gc_paused() as self.collector:
                     call = self.call_with(args, kwargs)
                     if call.refusal is None:
                         return self.run(call)
@@ -248,7 +251,10 @@ class Compiled(KeptPrograms):
                     if self.call_log.made:
                         self.call_log.clear()
                     return result
-        except AssumptionError:  # nothing was written
+        except Exception as error:
+            if not variant.is_repeated_after(error):
+                self.call_log.clear()
+                raise
             self.fast_paths = {}
         except BaseException:
             self.call_log.clear()
@@ -294,8 +300,10 @@ class Compiled(KeptPrograms):
             return self.run_eagerly(call, reason, variant.outputs_made())
         try:
             result = variant.run(tensors)
-        except AssumptionError as error:  # nothing was written, and Python has no effects here
-            return self.run_eagerly(call, str(error), variant.outputs_made())
+        except Exception as error:
+            if not variant.is_repeated_after(error):
+                raise
+            return self.run_after(error, call, variant)
         finally:
             if needs_arguments:
                 variant.release_arguments()
@@ -303,13 +311,26 @@ class Compiled(KeptPrograms):
             self.add_fast_path(call, variant)
         return result
 
+    def run_after(self, error: Exception, call: PythonCall, variant: Variant) -> object:
+        """Run a call by Python whose program has failed. If the function does not handle the
+        exception, it gets the location from that of the program."""
+        reason = str(error) if isinstance(error, AssumptionError) else _FAILED
+        try:
+            return self.run_eagerly(call, reason, variant.outputs_made())
+        except Exception as raised:
+            if type(raised) is type(error) and str(raised) == str(error):
+                for note in getattr(error, "__notes__", ()):
+                    raised.add_note(note)
+            raise
+
     def run_eagerly(self, call: PythonCall, reason: str, outputs: Sequence[bool] = ()) -> object:
         """Run a call by Python alone; impure calls that were made for it are not made again;
         ``outputs`` says which of those with output were."""
         self.last_call = LastCall("eager", reason)
         self.path_policy.memo.clear()
         if not (self.call_log.made or any(outputs)):
-            return self.function(*call.args, **call.kwargs)
+            with self.collector.resumed():
+                return self.function(*call.args, **call.kwargs)
         python = self.python_state(call.args, call.kwargs)
         with self.number_slots.repeating(python, self.call_log, reason, outputs):
             return self.function(*call.args, **call.kwargs)
@@ -429,6 +450,9 @@ class Compiled(KeptPrograms):
         session no program. Where the calls of a signature are none anyhow it is not observed, which
         takes as long as the session; nor where values are checked, which only programs do."""
         is_none = python.opaque is not None or call.key in self.small_calls
+        if "gc" in python.libraries:
+            with self.collector.resumed():
+                return self.library_calls.run(call.on_session, session, python)
         if kept is not None or is_none or self.check_finite:
             return self.library_calls.run(call.on_session, session, python)
         codes: set[CodeType] = set()

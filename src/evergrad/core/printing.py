@@ -75,6 +75,11 @@ def set_printoptions(
     _options = dataclasses.replace(start, **changes, sci_mode=sci_mode)
 
 
+def print_options() -> PrintOptions:
+    """The current options."""
+    return _options
+
+
 def get_printoptions() -> dict[str, object]:
     """The current options by name."""
     return dataclasses.asdict(_options)

@@ -379,7 +379,7 @@ class Trace:
         self.captures: list[tuple[Var, Tensor]] = []
         self.written: dict[int, Write] = {}
         self.local: dict[int, Storage] = {}
-        self._captured: dict[tuple[int, int], Var] = {}
+        self._captured: dict[tuple[int, int, int], Var] = {}
         self._read: dict[int, Storage] = {}
         # Where a value that may have a node was overwritten under no_grad().
         self.no_grad_write: SourceLocation | None = None
@@ -446,11 +446,12 @@ class Trace:
         return var
 
     def capture(self, tensor: Tensor) -> Var:
-        """An outside tensor as a value of this trace: one capture per tensor and version."""
-        key = (id(tensor), tensor._storage.version)
+        """An outside tensor as a value of this trace: one capture per tensor, memory and version.
+        What a handle shows may be replaced (``.data``, ``set_()``) while the trace records."""
+        value = tensor._value
+        key = (id(tensor), id(value), tensor._storage.version)
         var = self._captured.get(key)
         if var is None:
-            value = tensor._value
             if isinstance(value, Var) and not value.trace.encloses(self):
                 raise leaked()
             layout = value.layout if isinstance(value, Var) else value

@@ -235,6 +235,9 @@ def _captured(
         raise NotWholeError("the offset of an argument in its memory keeps changing")
     found = _Capture(trace, [*arguments, *wholes], result, state, len(wholes)).build()
     found.bases = bases
+    found.handled = state.handled_errors()
+    for stage in () if found.path is None else filter(None, found.path.stages):
+        stage.captured.handled = found.handled
     found.bare_arguments = len(call.tensors) if state.is_dynamic else 0
     found.identities = identities_of(call.args, call.kwargs, state)
     found.results.objects = objects

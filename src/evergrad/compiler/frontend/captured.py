@@ -70,6 +70,8 @@ class Captured:
         self.path: Path | None = None
         # Whether shapes depend on numbers of the data.
         self.has_sizes: bool = False
+        # The exceptions that the function may handle: Python runs calls whose program raises one.
+        self.handled: tuple[type[BaseException], ...] = ()
 
     @property
     def whole_graph(self) -> Graph:

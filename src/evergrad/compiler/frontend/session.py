@@ -82,6 +82,8 @@ class Session(FunctionalizingTrace):
         self.overlapping: set[int] = set()
         # The captured tensors on memory that Python can write meanwhile, as they were.
         self.copies: dict[Var, Any] = {}
+        # What captured tensors showed when they were captured: an array, and the storage it is of.
+        self.shown: dict[Var, tuple[Array, Storage]] = {}
         self.run_segment = run
         self.fullgraph = fullgraph
         self.breaks: list[Break] = []
@@ -204,6 +206,8 @@ class Session(FunctionalizingTrace):
     def capture(self, tensor: Tensor) -> Var:
         var = super().capture(tensor)
         storage = tensor._storage
+        if not isinstance(tensor._value, Var):
+            self.shown[var] = tensor._value, storage
         if storage.shared and var not in self.copies and self.is_visible(storage):
             self.copies[var] = tensor._value.copy()
         return var
@@ -428,17 +432,17 @@ class Session(FunctionalizingTrace):
 
     def captured_array(self, var: Var, tensor: Tensor) -> Array:
         """The array that a tensor from outside had when it was captured; since then the function
-        may have made its handle another view."""
-        return var.layout if self.is_own(tensor._value) else tensor._value
+        may have made its handle another view, or one of other memory."""
+        return self.shown[var][0] if var in self.shown else tensor._value
 
     def residual_inputs(self) -> dict[Var, Array]:
         """The arrays of captured tensors for residuals: by reference, unless this trace writes to
         their storage."""
-        arrays = [(var, tensor, self.captured_array(var, tensor)) for var, tensor in self.captures]
-        return {
-            var: array.copy() if id(tensor._storage) in self.written else array
-            for var, tensor, array in arrays
-        }
+        arrays: dict[Var, Array] = {}
+        for var, tensor in self.captures:
+            array, storage = self.shown.get(var, (tensor._value, tensor._storage))
+            arrays[var] = array.copy() if id(storage) in self.written else array
+        return arrays
 
     def fill_storages(self, storages: Sequence[Storage], values: dict[Var, Any]) -> None:
         used: set[Var] = set()
@@ -481,6 +485,7 @@ class Session(FunctionalizingTrace):
         self.modes = self.flags = None
         self.visible = ()
         self.copies, self.made, self.sparse_weights = {}, {}, []
+        self.shown = {}
         self.data.forget()
 
     def forget(self) -> None:
@@ -492,6 +497,7 @@ class Session(FunctionalizingTrace):
         self.abandon()
         self.functionalizer = self
         self.handles, self.nodes, self.copies, self.made = [], [], {}, {}
+        self.shown = {}
         self.data.forget()
 
 

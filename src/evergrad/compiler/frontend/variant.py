@@ -29,7 +29,7 @@ from evergrad.core.node import FreedNode
 from evergrad.core.state import using
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, fresh, from_array, user_attributes
-from evergrad.errors import NonFiniteError
+from evergrad.errors import AssumptionError, NonFiniteError
 from evergrad.memory.ledger import GRADIENT
 
 if TYPE_CHECKING:
@@ -290,6 +290,15 @@ class Variant:
             return self.run_parts(tensors)
         with set_flags(tensors, self.captured.flags):
             return self.run_parts(tensors)
+
+    def is_repeated_after(self, error: Exception) -> bool:
+        """Whether Python runs a call whose program has failed, which has written nothing: the
+        function may handle the exception."""
+        if self.check_finite or not isinstance(error, self.captured.handled):
+            return isinstance(error, AssumptionError)
+        program = self.program
+        has_written = not program.status_word[0] and program.has_written()
+        return not (has_written or program.calls_user_code)
 
     def run_parts(self, tensors: list[Tensor]) -> object:
         """Run the stages' last part, or the program."""

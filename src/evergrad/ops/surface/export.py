@@ -15,8 +15,8 @@ from evergrad.core import dtypes
 from evergrad.core.deferred_arrays import deferred_array
 from evergrad.core.deferred_numbers import deferred_item, deferred_list
 from evergrad.core.device import check_device
-from evergrad.core.functionalize import data_number
-from evergrad.core.printing import format_tensor
+from evergrad.core.functionalize import data_number, functionalizing_trace, note_outside_read
+from evergrad.core.printing import format_tensor, print_options
 from evergrad.core.python_numbers import PythonNumber
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Array, Tensor, current_node, materialize
@@ -238,6 +238,10 @@ def _text(self: Tensor) -> str:
         if not symbolic.trace.is_lazy:
             return f"tensor(<traced>, type={self._type})"
         materialize(self, "a traced tensor was printed")
+    note_outside_read(self)
+    trace = functionalizing_trace()
+    if trace is not None:
+        trace.add_guard(print_options, "the print options")
     return format_tensor(
         self._value,
         dtype_name=self.dtype.name,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from evergrad import html
+from evergrad.core.functionalize import note_outside_read
 from evergrad.core.tensor import Tensor
 from evergrad.core.types import Array
 from evergrad.extension import provides
@@ -23,6 +24,7 @@ def cell(tensor: Tensor) -> str | None:
     values = tensor._value
     if not isinstance(values, np.ndarray) or tensor.is_meta or tensor.is_complex():
         return None
+    note_outside_read(tensor)
     parts = [html.paragraph(_summary(tensor, values))]
     if values.size and values.ndim:
         plane = values.reshape(1, -1) if values.ndim == 1 else values[(0,) * (values.ndim - 2)]

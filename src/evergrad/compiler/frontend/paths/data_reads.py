@@ -115,7 +115,11 @@ class DataReads:
         read.outs = [v for v in wanted if v not in self.values and v not in known]
         read.randoms = sum(eqn.op.random for eqn in session.equations)
         self.save_generators(session.equations[self.position :])
-        values = session.compute(wanted)
+        try:
+            values = session.compute(wanted)
+        except BaseException:  # which the function may handle: no program reads this number
+            session.once = "an operation fails where a number of the data is read"
+            raise
         read.value = values[var].item()
         self.values.update((v, values[v]) for v in read.outs)
         self.position = len(session.equations)

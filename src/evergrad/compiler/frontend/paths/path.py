@@ -26,6 +26,7 @@ from evergrad.core.python_numbers import Expressions, exactly
 from evergrad.core.rng.generator import Generator
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.trace import Graph
+from evergrad.errors import AssumptionError
 
 if TYPE_CHECKING:
     from evergrad.compiler.frontend.captured import Captured
@@ -58,13 +59,21 @@ class Stage:
             self.is_random = program.is_random
         try:
             return self.runner(arrays, numbers)
-        except IndexError as error:
-            if not program.status_word[0]:
+        except Exception as error:
+            found = self.failed(arrays, numbers) if program.status_word[0] else error
+            if isinstance(found, self.captured.handled):  # Python runs the call
+                raise AssumptionError(str(error)) from None
+            if found is error:
                 raise
-            captured = self.captured
-            floats = [from_array(np.asarray(number, np.float64)) for number in numbers]
-            given = [*map(from_array, contiguous(arrays)), *floats, *captured.outside]
-            raise failed_lookup(captured.graph, given, program.generators()) from error
+            raise found from error
+
+    def failed(self, arrays: list[Any], numbers: list[float]) -> Exception:
+        """The error of a failed lookup or check."""
+        assert self.program is not None
+        captured = self.captured
+        floats = [from_array(np.asarray(number, np.float64)) for number in numbers]
+        given = [*map(from_array, contiguous(arrays)), *floats, *captured.outside]
+        return failed_lookup(captured.graph, given, self.program.generators())
 
     def generators(self) -> list[Any]:
         """The generators that it draws from."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import itertools
 import sys
 from types import (
     CodeType,
@@ -62,6 +63,28 @@ def appearing_names_of(code: CodeType) -> frozenset[str]:
         if isinstance(constant, CodeType):
             names |= appearing_names_of(constant)
     return frozenset(names)
+
+
+def handles_named_errors(code: CodeType) -> bool:
+    """Whether code has an ``except`` clause with exceptions, or names what is one."""
+    has_clause = not instructions_of(code).isdisjoint(("CHECK_EXC_MATCH", "CHECK_EG_MATCH"))
+    return has_clause or "suppress" in names_of(code)
+
+
+def handles_all_errors(code: CodeType) -> bool:
+    """Whether code may handle any exception: by ``except:``, or by functions that are called at the
+    end of a context."""
+    names = names_of(code)
+    return code.co_name == "__exit__" or "ExitStack" in names or has_bare_except(code)
+
+
+@functools.lru_cache(maxsize=4096)
+def has_bare_except(code: CodeType) -> bool:
+    """Whether code, nested code included, has an ``except:``, which drops the exception."""
+    listed = [i.opname for i in dis.get_instructions(code)] if code.co_exceptiontable else []
+    pairs = itertools.pairwise(listed)
+    nested = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return ("PUSH_EXC_INFO", "POP_TOP") in pairs or any(map(has_bare_except, nested))
 
 
 def matches_patterns(code: CodeType) -> bool:

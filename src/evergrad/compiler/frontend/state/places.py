@@ -305,6 +305,20 @@ class ContextSlot:
         self.variable.set(value)
 
 
+class HooksSlot:
+    """The tables of hooks that something may have as an attribute: ``None`` while they are empty.
+    Registering a hook makes them."""
+
+    def __init__(self, tables: Callable[[], Any]) -> None:
+        self.tables = tables
+
+    @property
+    def used(self) -> Any:
+        held = self.tables()
+        is_used = held is not None and any(getattr(held, name) for name in type(held).__slots__)
+        return held if is_used else None
+
+
 class ReferenceSlot:
     """A weak reference as an object with an attribute: its referent is the same or gone."""
 

@@ -15,6 +15,7 @@ to be run by Python (``opaque``).
 from __future__ import annotations
 
 import decimal
+import enum
 import fractions
 import functools
 import gc
@@ -62,6 +63,7 @@ from evergrad.compiler.frontend.state.library_calls import (
 from evergrad.compiler.frontend.state.places import (
     BUFFERS,
     PLAIN,
+    HooksSlot,
     StateGuard,
     ThreadNamesSlot,
     hook_counts,
@@ -96,6 +98,12 @@ _SELF_GUARDED = ("evergrad.amp", "evergrad.core", "evergrad.compiler", "evergrad
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
 _REACHES_CLASS = frozenset({"type", "__class__", *_CONSTRUCTORS})
 _METHODS_OF_OPTIMIZERS = ("step", "zero_grad")
+_METHODS_OF_MODULES = ("forward", "__call__")
+# What code reads of functions and classes only where it mentions it.
+_NAMES = frozenset({"__name__", "__qualname__"})
+_NAMES_OF_FUNCTIONS = _NAMES | {"__doc__"}
+_NAMES_OF_CLASSES = _NAMES_OF_FUNCTIONS | {"__annotations__", "__annotations_cache__",
+                                           "__dataclass_fields__", "__match_args__"}  # fmt: skip
 _CONTAINERS = (list, dict, tuple, set, frozenset, deque)
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
@@ -164,6 +172,10 @@ class PythonState(ReachedCode):
                 self.visit_bare_tensors()
         if "cache_info" in self.names and self.memoizes:
             self.give_up("the hits of a function that caches its results are read")
+        if "numpy" in self.libraries or self.arrays:  # which raises or not where it divides by zero
+            self.settings["geterr"] = np.geterr
+        if "__subclasses__" in self.names:
+            self.give_up("the subclasses of a class are read")
 
     def visit_owners(self) -> None:
         """Visit the attributes of all owners that were not visited with the names of now."""
@@ -310,6 +322,8 @@ class PythonState(ReachedCode):
         for base in type(value).__mro__:
             for slot in slots_of_class(base):
                 self.push(self.note(f"{name}.{slot}", value, slot), f"{name}.{slot}")
+        if is_a(value, enum.Enum) and own is not None:  # which properties of the library read
+            self.visit_container(own, name)
         if is_a(value, _CONTAINERS):
             self.visit_container(value, name)
 
@@ -317,26 +331,43 @@ class PythonState(ReachedCode):
         """Attributes, parameters and submodules: their changes are counted by modules themselves,
         so that their places are compared only if the count has changed."""
         self.visit_class_of(module)
-        self.watch_methods(type(module), ("forward",))
+        self.watch_methods(type(module), _METHODS_OF_MODULES)
         for table in _TABLES:
             members = list(members_of(own[table]))
             self.module_guards.append(StateGuard(f"{name}.{table}", own[table], MISSING, members))
             for key, held in own[table].items():
                 self.push(held, f"{name}.{key}")
         self._owners.append((own, name, module))
-        self.visit_hooks(own.get("_hooks"), name)
-        self.visit_hooks(_global_hooks(), "all modules")
+        self.visit_module_hooks(lambda: own.get("_hooks"), name)
+        self.visit_module_hooks(_global_hooks, "all modules")
         for held in _registration_hooks():
             self.push(held, "the hooks of all modules")
         for function, args in getattr(module, "functions_called", ()):
             self.push(function, f"a function of {name}")
             self.push(args, f"an argument of a function of {name}")
 
+    def visit_module_hooks(self, tables: Callable[[], Any], name: str) -> None:
+        """Visit the hooks of a module, and watch whether it gets the first one."""
+        held = tables()
+        self.visit_hooks(held, name)
+        if held is None:
+            slot = HooksSlot(tables)
+            self.module_guards.append(StateGuard(f"the hooks of {name}", slot, "used", None))
+
     def watch_methods(self, kind: type, names: Sequence[str]) -> None:
-        """Watch methods of a class of the engine's: they may be patched."""
-        if not is_users_module(kind.__module__):
-            for name in names:
-                self.note(f"{kind.__name__}.{name}", kind, name)
+        """Watch methods that a class has of the engine, some and those that code mentions: they may
+        be patched."""
+        known = len(self.names)
+        if self._watched_methods.get(kind) == known:
+            return
+        self._watched_methods[kind] = known
+        sought, seen = {*names, *self.names}, set[str]()
+        for base in kind.__mro__:
+            found = sought & vars(base).keys() - seen
+            seen |= found
+            for name in () if is_users_module(base.__module__) else sorted(found):
+                if is_a(vars(base)[name], FunctionType):
+                    self.push(self.note(f"{kind.__name__}.{name}", kind, name), name)
 
     def visit_options(self, mapping: Mapping[str, object], name: str, holder: object) -> None:
         """The attributes of an optimizer that the code mentions: options and state are guarded on
@@ -352,6 +383,7 @@ class PythonState(ReachedCode):
             self.push(held, f"the hooks of {name}")
 
     def visit_class(self, value: Any, name: str) -> None:
+        self.note_exception(value)
         self.reads_registers = self.reads_registers or is_a(value, ABCMeta)
         # Whether an object is an instance of a protocol is found by looking at all attributes.
         self.is_dynamic: bool = self.is_dynamic or bool(vars(value).get("_is_protocol"))
@@ -377,6 +409,7 @@ class PythonState(ReachedCode):
                 mapping = vars(base)
                 self.class_of[id(mapping)] = base
                 self._owners.append((mapping, base.__qualname__, base))
+                self.push(mapping.get("_member_map_"), base.__qualname__)  # of an enumeration
         if type(value) is not type:
             self.push(type(value), type(value).__name__)
 
@@ -390,6 +423,10 @@ class PythonState(ReachedCode):
             return
         if "param_groups" in mapping and not is_a(holder, type):
             self.visit_options(mapping, name, holder)
+            return
+        if is_a(holder, FunctionType):
+            for key in _NAMES_OF_FUNCTIONS & self.names:
+                self.push(self.note(f"{name}.{key}", holder, key), f"{name}.{key}")
             return
         is_module = "_parameters" in mapping
         is_class, is_python_module = is_a(holder, type), is_a(holder, ModuleType)
@@ -416,7 +453,8 @@ class PythonState(ReachedCode):
                 if is_shadow or key in self.appearing_names:  # may be there later
                     self.note(f"{name}.{key}", mapping, key)
                 continue
-            if key in UNINTERESTING or (is_module and key in _TABLES):
+            is_read = is_class and key in _NAMES_OF_CLASSES and key in self.names
+            if (key in UNINTERESTING and not is_read) or (is_module and key in _TABLES):
                 continue
             guards = self.module_guards if is_module else None
             self.push(self.note(f"{name}.{key}", mapping, key, guards), f"{name}.{key}")
@@ -424,6 +462,8 @@ class PythonState(ReachedCode):
             for key in [key for key, held in mapping.items() if type(held) is float]:
                 self.note(f"{name}.{key}", mapping, key, self.module_guards)
         if is_a(holder, type):
+            for key in _NAMES & self.names:
+                self.note(f"{name}.{key}", holder, key)
             for key, held in mapping.items():
                 if self.is_entry_point(key, held, holder):
                     self.note(f"{name}.{key}", mapping, key)

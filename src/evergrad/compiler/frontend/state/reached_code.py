@@ -10,7 +10,7 @@ import weakref
 from abc import ABCMeta
 from collections.abc import Collection, Iterable, Mapping
 from contextvars import ContextVar
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 from evergrad.compiler.frontend.guards.identity_guards import MISSING
@@ -23,6 +23,8 @@ from evergrad.compiler.frontend.state.code_reads import (
     called_names_of,
     compares_identity,
     global_names_of,
+    handles_all_errors,
+    handles_named_errors,
     is_users_module,
     matches_patterns,
     names_of,
@@ -57,7 +59,9 @@ _WATCHED = {"sys": frozenset({"argv"})}
 # Names that reach attributes without mentioning them: nothing is left out of the walk then.
 _DYNAMIC = frozenset({"getattr", "vars", "__dict__", "dir", "setattr", "delattr", "hasattr",
                       "attrgetter", "__getattribute__", "__getattr__", "asdict", "fields",
-                      "replace", "astuple", "deepcopy", "copy", "AttributeError"})  # fmt: skip
+                      "replace", "astuple", "deepcopy", "copy", "AttributeError", "getmembers",
+                      "getmembers_static", "getattr_static", "pprint", "pformat",
+                      "reduce_ex"})  # fmt: skip
 # Methods of which Python checks that they return a number.
 _CONVERSIONS = frozenset({
     "__float__", "__int__", "__index__", "__len__", "__length_hint__", "__hash__", "__bool__",
@@ -100,6 +104,7 @@ class ReachedCode(ReachedContainers):
             held = self.note(f"the defaults of {title}", function, defaults)
             self.push(held, f"a default of {title}")
         self.visit_container(function.__dict__, f"an attribute of {title}")
+        self._owners.append((MappingProxyType({}), title, function))
         if function.__name__ in _CONVERSIONS and not is_generated(function):
             self.converts_numbers = True
         names = names_of(function.__code__)
@@ -110,6 +115,8 @@ class ReachedCode(ReachedContainers):
         is_comparison = is_generated(function) and function.__name__ in _COMPARISONS
         if not is_comparison and compares_identity(function.__code__):
             self.compares_identity = True
+        self.handles_named_errors |= handles_named_errors(function.__code__)
+        self.handles_all_errors |= handles_all_errors(function.__code__)
         self.stores_attributes = self.stores_attributes or stores_attributes(function.__code__)
         self.appearing_names |= appearing_names_of(function.__code__)
         self.matches_patterns = self.matches_patterns or matches_patterns(function.__code__)
@@ -144,6 +151,8 @@ class ReachedCode(ReachedContainers):
 
     def add_names(self, names: Iterable[str]) -> None:
         self.names.update(names)
+        if not {"__annotations__", "get_type_hints", "get_annotations"}.isdisjoint(self.names):
+            self.names |= {"__annotations__", "__annotations_cache__"}
         self.is_dynamic: bool = self.is_dynamic or not _DYNAMIC.isdisjoint(self.names)
         self.reads_environment: bool = self.reads_environment or bool(
             {"environ", "getenv"} & self.names
@@ -258,7 +267,7 @@ class ReachedCode(ReachedContainers):
         root = module.__name__.partition(".")[0]
         used = [key for key in self.names if key in mapping and key not in UNINTERESTING]
         others = [key for key in used if not impure.is_function(mapping[key])]
-        if others:
+        if others or (used and root == "numpy"):
             self.libraries.add(root)
         for key in others:
             if root in ("random", "numpy") and key in impure.MAKES_SOURCES:
@@ -274,6 +283,7 @@ class ReachedCode(ReachedContainers):
             held = self.note(f"{name}.{key}", mapping, key)
             self.note_setting(held)
             self.reads_registers = self.reads_registers or is_a(held, ABCMeta)
+            self.note_exception(held)
             if is_a(held, ModuleType) or key in _WATCHED.get(root, ()):
                 self.push(held, f"{name}.{key}")
 

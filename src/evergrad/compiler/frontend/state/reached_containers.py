@@ -43,10 +43,16 @@ class ReachedContainers(ReachedState):
     def push(self, value: Any, name: str) -> None:
         if type(value) is decimal.Decimal:  # arithmetic with it reads the context
             self.libraries.add("decimal")
+        elif is_a(value, np.generic):
+            self.libraries.add("numpy")
         is_fixed = value is MISSING or is_a(value, _IMMUTABLE) or is_library_value(value)
         if not is_fixed and id(value) not in self.seen:
             self.seen[id(value)] = value
             self._waiting.append((value, name))
+
+    def visit_class_of(self, value: Any) -> None:
+        """The class of an object that exists: its methods without its constructor."""
+        raise NotImplementedError
 
     def give_up(self, reason: str) -> None:
         if self.opaque is None:
@@ -111,8 +117,9 @@ class ReachedContainers(ReachedState):
     def visit_array(self, value: Any, name: str) -> None:
         self.arrays.append(value)
         own = attributes_of(value)
-        if own:  # such as the mask of a masked array
+        if own is not None:  # such as the mask of a masked array
             self.visit_container(own, name)
+            self.visit_class_of(value)
         if value.nbytes > _ARRAY_BYTES:
             self.give_up(f"{name} is a NumPy array of {value.nbytes:,} bytes")
         else:

@@ -9,7 +9,7 @@ import warnings
 from abc import get_cache_token
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
-from types import BuiltinFunctionType, CodeType, FunctionType
+from types import BuiltinFunctionType, CodeType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,6 +79,9 @@ class ReachedState:
         self.compares_identity = False
         # Whether code has a match statement, which looks at the layout of objects.
         self.matches_patterns = False
+        # Whether code handles exceptions of classes that it names, which are among these; or any.
+        self.handles_named_errors = self.handles_all_errors = False
+        self.exceptions: set[type[BaseException]] = set()
         self.is_dynamic = False
         self.reads_environment = False
         # Whether a schedule of learning rates is reached.
@@ -89,12 +92,15 @@ class ReachedState:
         self.appearing_names: set[str] = set()
         self._bare_tensors: list[tuple[Tensor, str]] = []
         # Functions that return settings, by name.
-        self.settings: dict[str, FunctionType] = {}
+        self.settings: dict[str, Callable[[], object]] = {}
         self._waiting: list[tuple[object, str]] = []
         # Objects of which mentioned attributes are visited: again whenever there are more names.
         self._owners: list[tuple[Mapping[str, object], str, object]] = []
         # The number of names, and what else was known, when the owners were visited.
         self._visited: dict[int, tuple[int, int, bool, int]] = {}
+        # The classes of modules and optimizers, with the number of names when their methods were
+        # watched.
+        self._watched_methods: dict[type, int] = {}
         # Whether an abstract base class is reached, which others register with.
         self.reads_registers = False
         # Classes that the function may call; others are only those of objects that exist.
@@ -137,6 +143,16 @@ class ReachedState:
         self.arrays, self._hooks, self.given, self.argument_paths = [], [], ((), {}), {}
         self._bare_tensors, self._attributes = [], []
         self.replayable, self.number_functions, self._builtins = [], [], {}
+
+    def note_exception(self, value: object) -> None:
+        if is_a(value, type) and issubclass(value, BaseException):
+            self.exceptions.add(value)
+
+    def handled_errors(self) -> tuple[type[BaseException], ...]:
+        """The exceptions that the function may handle, and more."""
+        if self.handles_all_errors:
+            return (BaseException,)
+        return tuple(self.exceptions) if self.handles_named_errors else ()
 
     def existed(self, value: Any) -> bool:
         """Whether an object existed before the call."""
