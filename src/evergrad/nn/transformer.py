@@ -52,7 +52,7 @@ class _Layer(TensorModule):
         """Add a block's result, normalising before it or after the sum."""
         if self.norm_first:
             return x + block(norm(x))
-        return norm(x + block(x))
+        return norm(x + block(x))  # type: ignore[no-any-return]
 
 
 class TransformerEncoderLayer(_Layer):
@@ -378,7 +378,7 @@ class Transformer(TensorModule):
         if src.ndim == 3 and src.shape[batch] != tgt.shape[batch]:
             raise RuntimeError("the batch number of src and tgt must be equal")
         memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask)
-        return self.decoder(
+        return self.decoder(  # type: ignore[no-any-return]
             tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
             tgt_key_padding_mask=tgt_key_padding_mask,
             memory_key_padding_mask=memory_key_padding_mask,

@@ -107,7 +107,7 @@ class SGD(ParameterwiseOptimizer):
             buffer = buffer * momentum + grad * (1 - group["dampening"])
         state["momentum_buffer"] = buffer
         if not group["nesterov"]:
-            return buffer  # type: ignore[no-any-return]
+            return buffer
         if not isinstance(buffer, Compound):  # of earlier steps, whose gradients were dense
             return buffer * momentum + grad  # type: ignore[no-any-return]
-        return grad + buffer * momentum
+        return grad + buffer * momentum  # type: ignore[no-any-return]
