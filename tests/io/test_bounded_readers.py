@@ -251,6 +251,20 @@ def test_tar_with_a_broken_sparse_map(tmp_path: Path) -> None:
         files.unpack(archive, tmp_path)
 
 
+@pytest.mark.parametrize("target", ["a", "b", "none"])
+def test_tar_with_links_to_no_file(target: str, tmp_path: Path) -> None:
+    """``tarfile`` raises a KeyError for a link to itself, to a later one and to no member."""
+    archive = tmp_path / "a.tar"
+    with tarfile.open(archive, "w") as tar:
+        for name, linked in (("a", target), ("b", "a")):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = tarfile.LNKTYPE, linked
+            tar.addfile(info)
+    with pytest.raises(RuntimeError, match="cannot be unpacked"):
+        files.unpack(archive, tmp_path)
+    assert list(tmp_path.iterdir()) == [archive]
+
+
 def test_endless_and_sparse_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "UNPACKED_BYTES", MEGABYTE)
     path = tmp_path / "a.txt"
@@ -267,7 +281,8 @@ def test_endless_and_sparse_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     "text",
     [
         "a = " + "[" * 8000, "a." * 50_000 + "b = 1", "steps = " + "9" * 8000,
-        "a = '" + "x" * 2**21,
+        "a = '" + "x" * 2**21, "optimizer.betas = 7", "optimizer.betas = 0.5",
+        "optimizer.lr = 1" + "0" * 400, "steps = '" + "9" * 8000 + "'",
     ],
 )  # fmt: skip
 def test_toml_bombs(tmp_path: Path, text: str) -> None:

@@ -25,8 +25,10 @@ from evergrad.datasets.idx import read_idx
 from evergrad.errors import FileFormatError
 from evergrad.io import safetensors
 from evergrad.models.flux import load_flux
-from evergrad.models.hugging_face import load_hugging_face
+from evergrad.models.gpt import GPT, GPTConfig
+from evergrad.models.hugging_face import load_hugging_face, save_hugging_face
 from evergrad.models.lora import read_adapter
+from evergrad.tokenizers import BPETokenizer
 from evergrad.tokenizers.hugging_face import HuggingFaceTokenizer, _read
 from evergrad.train.config import ConfigError, read_config
 
@@ -231,6 +233,23 @@ def test_descriptions_of_models(name: str, tmp_path: Path) -> None:
     refused(read_adapter, tmp_path)
 
 
+def test_positions_are_no_more_than_a_model_has_use_for(tmp_path: Path) -> None:
+    """The angles of 2^31 positions, 17 GB of arange, were made before weights were compared."""
+    options = GPTConfig(
+        vocabulary=5, context=4, layers=1, heads=1, width=4, positions="rotary", norm="rms",
+        feed_forward="swiglu", bias=False,
+    )  # fmt: skip
+    save_hugging_face(GPT(options), tmp_path)
+    described = json.loads((tmp_path / "config.json").read_bytes())
+    for positions in (1 << 31, 1 << 25):
+        (tmp_path / "config.json").write_text(
+            json.dumps(described | {"max_position_embeddings": positions})
+        )
+        refused(load_hugging_face, tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(described | {"max_position_embeddings": 9}))
+    assert load_hugging_face(tmp_path).config.context == 9
+
+
 @pytest.mark.parametrize("name", ["deep", "a list", "a number", "text", "null", "not UTF-8"])
 def test_descriptions_of_tokenizers(name: str, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer_config.json"
@@ -252,6 +271,35 @@ def test_tokenizer_files(content: bytes, tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "tokenizer.json").write_bytes(content)
     refused(HuggingFaceTokenizer.from_folder, tmp_path, Exception)
+
+
+def test_tokenizer_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package would read all of it, and wait for the writer of a pipe."""
+    pytest.importorskip("tokenizers")
+    path = tmp_path / "tokenizer.json"
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(FileFormatError, match="EVERGRAD_TOKENIZER_BYTES"):
+        HuggingFaceTokenizer.from_folder(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+    refused(HuggingFaceTokenizer.from_folder, tmp_path)
+
+
+def test_halves_of_surrogate_pairs_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    state = BPETokenizer.train("the quick brown fox " * 9, 270).to_dict()
+    (tmp_path / "tokenizer.json").write_text(str(state["json"]))
+    message = [{"role": "user", "content": "Hi"}]
+    for template in ("\ud800", "{{ messages[0].content }}"):
+        about = json.dumps({"chat_template": template})
+        (tmp_path / "tokenizer_config.json").write_text(about)
+        tokenizer = HuggingFaceTokenizer.from_folder(tmp_path)
+        with pytest.raises(ValueError, match="surrogate"):
+            tokenizer.prompt([*message, {"role": "assistant", "content": "\ud800"}])
+    with pytest.raises(ValueError, match="surrogate"):
+        tokenizer.encode("a\udfff")
+    assert tokenizer.prompt(message)
 
 
 SHARDS = ["../other.safetensors", "/etc/passwd", "a/b.safetensors", "", "..", 7, None, ["a"]]

@@ -117,7 +117,10 @@ def unpack(archive: Path, folder: Path, most: int | None = None) -> None:
             _replace(entry, folder / entry.name)
     except FileTooLargeError:
         raise
-    except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
+    # ``tarfile`` raises a KeyError for a link to no member, and follows links to one another.
+    except (
+        tarfile.TarError, EOFError, KeyError, RecursionError, ValueError, zlib.error,
+    ) as error:  # fmt: skip
         raise RuntimeError(f"{archive} cannot be unpacked: {error}") from error
     finally:
         shutil.rmtree(temporary)

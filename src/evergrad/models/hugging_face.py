@@ -117,6 +117,13 @@ def _require_weights(options: GPTConfig, weights: Tensors, place: Path) -> None:
         f"{found:,}",
         "get the files again",
     )
+    table = options.context * options.head_size if options.positions == "rotary" else 0
+    require(
+        table <= max(found, _LARGEST_TABLE),
+        f"{place / CONFIG} describes {options.context:,} positions, whose angles are larger than "
+        "the weights",
+        "set max_position_embeddings to the longest text there will be",
+    )
 
 
 def save_hugging_face(
@@ -135,6 +142,8 @@ def save_hugging_face(
 # -- configurations ---------------------------------------------------------------------------
 
 _LARGEST = 1 << 31
+# Numbers of a table of rotary angles that any model may have: 256 MB.
+_LARGEST_TABLE = 1 << 26
 
 
 def _whole(given: Mapping[str, Any], name: str, default: int | None = None) -> Any:

@@ -57,7 +57,7 @@ class BPETokenizer(Tokenizer):
         trainer = library.trainers.BpeTrainer(
             vocab_size=size, initial_alphabet=alphabet, show_progress=False
         )
-        engine.train_from_iterator([_encodable(text)], trainer)
+        engine.train_from_iterator([encodable(text)], trainer)
         return cls(engine)
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class BPETokenizer(Tokenizer):
         return size
 
     def encode(self, text: str) -> list[int]:
-        ids: list[int] = self._engine.encode(_encodable(text)).ids
+        ids: list[int] = self._engine.encode(encodable(text)).ids
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -140,7 +140,7 @@ def _untrained() -> Any:
     return engine
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """The text, if it has bytes: half of a surrogate pair has none."""
     try:
         text.encode()

@@ -14,10 +14,10 @@ from typing import Any
 from evergrad import config
 from evergrad.core.types import StateDict
 from evergrad.tokenizers.base import Tokenizer
-from evergrad.tokenizers.bpe import byte_level, tokenizers_library
+from evergrad.tokenizers.bpe import byte_level, encodable, tokenizers_library
 from evergrad.tokenizers.chat import Example, Message, PlainFormat, checked_message
 from evergrad.tokenizers.chat_template import render
-from evergrad.utils.bounded_read import read_bounded, read_json
+from evergrad.utils.bounded_read import read_bounded, read_json, read_regular
 
 TOKENIZER = "tokenizer.json"
 _CONFIG = "tokenizer_config.json"
@@ -133,7 +133,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def _spans(self, text: str, control: frozenset[int]) -> list[tuple[int, int]]:
         """Where the tokenizer finds such tokens in a text; each has a character at least."""
-        found = self._engine.encode(text, add_special_tokens=False)
+        found = self._engine.encode(encodable(text), add_special_tokens=False)
         spans = []
         for number, (begin, end) in zip(found.ids, found.offsets, strict=True):
             if number in control:
@@ -166,14 +166,15 @@ class HuggingFaceTokenizer(Tokenizer):
             for role, content in map(checked_message, messages)
         ]
         text = render(self._template, given, self._specials, begin_answer=begin_answer)
-        ids: list[int] = self._engine.encode(text, add_special_tokens=False).ids
+        ids: list[int] = self._engine.encode(encodable(text), add_special_tokens=False).ids
         return ids
 
 
 def _engine(path: Path) -> object:
     library = tokenizers_library()
+    content = read_regular(path, config.TOKENIZER_BYTES, _HOW)
     try:
-        return library.Tokenizer.from_file(str(path))
+        return library.Tokenizer.from_buffer(content)
     except Exception as error:  # the package raises no narrower kind
         raise ValueError(f"{path} is damaged: {error}.\n  fix: get the file again.") from error
 

@@ -75,6 +75,8 @@ def _convert_choice(value: object, choices: tuple[object, ...], key: str) -> obj
 
 
 def _convert_tuple(value: Any, parts: tuple[object, ...], key: str) -> object:
+    if not isinstance(value, str | list | tuple):
+        raise ConfigError(f"{key} takes several values, like 0.9,0.95, not {value!r}")
     items = value.strip("()[]").split(",") if isinstance(value, str) else list(value)
     hints = [parts[0]] * len(items) if len(parts) == 2 and parts[1] is Ellipsis else list(parts)
     if len(items) != len(hints):
@@ -95,7 +97,7 @@ def _to_bool(value: object, key: str) -> bool:
 def _to_int(value: object, key: str) -> int:
     if isinstance(value, str):
         text = value.strip().replace("_", "").replace(",", "")
-        if re.fullmatch(r"[+-]?\d+", text):
+        if re.fullmatch(r"[+-]?\d{1,40}", text):
             return int(text)
     elif isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -107,7 +109,7 @@ def _to_float(value: Any, key: str) -> float:
         raise ConfigError(f"{key} is a number, not {value!r}")
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         raise ConfigError(f"{key} is a number, not {value!r}") from None
 
 

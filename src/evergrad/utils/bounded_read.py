@@ -61,15 +61,20 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     raise FileFormatError(f"{os.fspath(path)} is {kind}, not a regular file")
 
 
-def read_json(path: str | os.PathLike[str], most: int, how: str) -> Any:
-    """The value in a regular file of JSON of at most ``most`` bytes; damaged ones raise
-    ``ValueError``."""
+def read_regular(path: str | os.PathLike[str], most: int, how: str) -> bytes:
+    """The bytes of a regular file of at most ``most``; a sparse file is refused by its size."""
     with open_regular(path) as file:
         is_small = os.fstat(file.fileno()).st_size <= most
         found = read_exactly(file, most + 1) if is_small else b""
     if not is_small or len(found) > most:
         raise too_large(path, most, how)
-    return parse_json(found, os.fspath(path))
+    return found
+
+
+def read_json(path: str | os.PathLike[str], most: int, how: str) -> Any:
+    """The value in a regular file of JSON of at most ``most`` bytes; damaged ones raise
+    ``ValueError``."""
+    return parse_json(read_regular(path, most, how), os.fspath(path))
 
 
 def parse_json(text: str | bytes, name: str) -> Any:
