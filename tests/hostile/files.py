@@ -15,10 +15,12 @@ import random
 import tarfile
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 import evergrad as eg
 from evergrad import ragged
@@ -28,12 +30,16 @@ from evergrad.datasets.conversations import read_conversations, read_preferences
 from evergrad.datasets.idx import read_idx
 from evergrad.errors import FileFormatError
 from evergrad.io.safetensors import load_file, save_file
-from evergrad.models.hugging_face import load_hugging_face
+from evergrad.models.gpt import GPT, GPTConfig
+from evergrad.models.hugging_face import load_hugging_face, save_hugging_face
 from evergrad.tokenizers import BPETokenizer, CharTokenizer, tokenizer_from_dict
+from evergrad.tokenizers.hugging_face import HuggingFaceTokenizer
 from evergrad.train.checkpoint import CheckpointError, read_checkpoint
 from evergrad.train.config import ConfigError, preset, read_config, to_toml
 from evergrad.train.records import read_run
 from evergrad.train.tasks.flux import _from_folder
+
+from .structures import STRUCTURES
 
 MOST_BYTES = 24 << 20
 
@@ -244,19 +250,69 @@ def preferences_format() -> Format:
     return Format(examples, through_file("a.jsonl", read_preferences), (ValueError,))
 
 
+SMALL = GPTConfig(vocabulary=11, context=6, layers=1, heads=2, width=8, feed_forward="gelu_tanh")
+ROTARY = GPTConfig(
+    vocabulary=11, context=6, layers=2, heads=2, kv_heads=1, width=8, inner=12, positions="rotary",
+    norm="rms", feed_forward="swiglu", bias=False, tie=False,
+    rotary_scaling=(8.0, 1.0, 4.0, 4.0),
+)  # fmt: skip
+
+
 def model_format() -> Format:
-    """The description of a GPT-2 beside its weights."""
-    described = {
-        "model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 4, "n_positions": 8,
-        "vocab_size": 5, "activation_function": "gelu_new", "tie_word_embeddings": True,
-    }  # fmt: skip
-    save_file({"wte.weight": eg.ones(5, 4)}, "model.safetensors")
+    """Descriptions of a Llama with some that ask for other weights, beside its weights."""
+    others = []
+    for kind in (SMALL, ROTARY):
+        save_hugging_face(GPT(kind), Path())
+        others.append(json.loads(Path("config.json").read_bytes()))
+    llama = others[1]
+    plain = {k: v for k, v in llama.items() if k != "rope_scaling"}
+    examples = [json.dumps(d).encode() for d in (llama, plain, llama | {"model_type": "mistral"})]
+    examples.append(json.dumps(others[0]).encode())
 
     def read(path: Path) -> Any:
-        return load_hugging_face(path.parent)
+        model = load_hugging_face(path.parent)
+        return model(eg.tensor([[1, 2, 3]]))[0]
 
-    examples = [json.dumps(described).encode(), b'{"model_type": "llama", "hidden_size": 4}']
-    return Format(examples, through_file("config.json", read), (FileFormatError, ValueError))
+    return Format(examples, through_file("config.json", read), (ValueError,))
+
+
+def shards_format() -> Format:
+    """Indexes of shards, of which one may be missing or of another folder."""
+    save_hugging_face(GPT(ROTARY), Path(), shard_bytes=1000)
+    place = Path("model.safetensors.index.json")
+    read = through_file(place.name, lambda path: load_hugging_face(path.parent))
+    return Format([place.read_bytes()], read, (ValueError,))
+
+
+def tokenizer_folder() -> None:
+    """A tokenizer in the current folder, as Hugging Face's models have it."""
+    pytest.importorskip("tokenizers")
+    made = BPETokenizer.train("the quick brown fox " * 20, 270)
+    state = json.loads(str(made.to_dict()["json"]))
+    markup = ("<|begin|>", "<|end|>")
+    state["added_tokens"] += [
+        {"id": 270 + n, "content": text, "special": True, "single_word": False, "lstrip": False,
+         "rstrip": False, "normalized": False}
+        for n, text in enumerate(markup)
+    ]  # fmt: skip
+    Path("tokenizer.json").write_text(json.dumps(state))
+    template = "{% for m in messages %}<|begin|>{{ m.role }}: {{ m.content }}<|end|>{% endfor %}"
+    about = {
+        "chat_template": [{"name": "default", "template": template}], "eos_token": "<|end|>",
+        "bos_token": {"content": "<|begin|>"}, "clean_up_tokenization_spaces": False,
+    }  # fmt: skip
+    Path("tokenizer_config.json").write_text(json.dumps(about))
+
+
+def talk(path: Path) -> Any:
+    made = HuggingFaceTokenizer.from_folder(path.parent)
+    messages = [{"role": "user", "content": "Hi <|end|>"}]
+    return made.decode(made.encode("the fox")), made.prompt(messages), made.token_bytes(271)
+
+
+def tokenizer_file_format(name: str) -> Format:
+    tokenizer_folder()
+    return Format([Path(name).read_bytes()], through_file(name, talk), (ValueError,))
 
 
 def captions_format() -> Format:
@@ -291,6 +347,8 @@ FORMATS: dict[str, Callable[[], Format]] = {
     "metrics": metrics_format, "checkpoint": checkpoint_format, "kernel cache": cache_format,
     "vsla": vsla_format, "csv": csv_format, "conversations": conversations_format,
     "preferences": preferences_format, "config.json": model_format, "captions": captions_format,
+    "shards": shards_format, "tokenizer.json": partial(tokenizer_file_format, "tokenizer.json"),
+    "tokenizer_config.json": partial(tokenizer_file_format, "tokenizer_config.json"),
 }  # fmt: skip
 
 
@@ -301,7 +359,11 @@ def attack(name: str, count: int, seed: int, folder: Path) -> tuple[int, int]:
     tracemalloc.start()
     try:
         for _ in range(count):
-            data = mutated(rng.choice(found.examples), rng.choice(found.examples), rng)
+            data = rng.choice(found.examples)
+            if name in STRUCTURES and rng.random() < 0.5:
+                data = STRUCTURES[name](data, rng)
+            else:
+                data = mutated(data, rng.choice(found.examples), rng)
             tracemalloc.reset_peak()
             before = tracemalloc.get_traced_memory()[0]
             try:

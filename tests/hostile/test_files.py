@@ -1,4 +1,4 @@
-"""Broken files of every format: read or refused, with little memory. The long version, with 36,000
+"""Broken files of every format: read or refused, with little memory. The long version, with 68,000
 files, is in tests/soak."""
 
 from __future__ import annotations
