@@ -43,6 +43,8 @@ V = TypeVar("V", Tensor, Batch)
 
 def operands(symbol: str, a: object, b: object) -> tuple[Any, Any]:
     """Two tensors, or two batches: a tensor beside a batch stands at all of its places."""
+    if type(a) is type(b) and (type(a) is Batch or type(a) is Tensor):
+        return a, b
     if not isinstance(a, Value) or not isinstance(b, Value):
         refuse(symbol, a, b)
     if isinstance(a, Batch) and isinstance(b, Tensor):

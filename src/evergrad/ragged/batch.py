@@ -108,16 +108,17 @@ class Batch(Value):
         own, second = self.shapes, other.shapes
         if own is second and self.batch_shape == other.batch_shape:
             return raw_batch(function(a, b), own, self.batch_shape)
-        if a._type.dtype is not b._type.dtype or not a._type.dtype.is_floating_point:
-            return super().combined(function, other)
         # Equal layouts are one object, or they are compared element by element here.
         key = function, id(own), id(second), a._type, b._type
         prepared = _COMBINED.get(key)
         if prepared is not None and self.batch_shape == other.batch_shape:
-            inner = prepared.attrs["inner"]
+            attrs = prepared.attrs
+            inner = attrs["inner"]
             if inner[0] is own and inner[1] is second:
                 found = bind_prepared_list(prepared, (a, b))
-                return raw_batch(found, prepared.attrs["outer"], self.batch_shape)
+                return raw_batch(found, attrs["outer"], self.batch_shape)
+        if a._type.dtype is not b._type.dtype or not a._type.dtype.is_floating_point:
+            return super().combined(function, other)
         layout = self.joined(other, common_shape)
         if own == second:
             return self.rebuilt(function(a, b), layout)
@@ -143,6 +144,8 @@ class Batch(Value):
         return Batch, (self._elements, self.shapes, tuple(self.batch_shape))
 
     def _operand(self, symbol: str, other: object) -> Batch:
+        if type(other) is Batch:
+            return other
         if isinstance(other, Tensor):
             return repeated(other, self.batch_shape)
         return super()._operand(symbol, other)

@@ -6,12 +6,12 @@ Graphs, traces and derivatives of a row are unchanged; only its evaluation is re
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import addressof, c_char
 from typing import Any
 
 import numpy as np
 
 from evergrad import config
-from evergrad.core.eager.lanes import address_of
 from evergrad.core.types import Array
 from evergrad.extension import ExtensionPoint
 from evergrad.memory import pool
@@ -32,19 +32,25 @@ def pair_evaluator(
         return plain
     allocate = pool.allocator((size,), element)
     table_address, count = runs.ctypes.data, len(runs)
+    from_buffer = c_char.from_buffer
     functions: Any = None
+    function: Any = None
 
     def run(a: Any, b: Any, held: Array = runs) -> Any:  # held, so that its address stays valid
-        nonlocal functions
+        nonlocal functions, function
         if functions is None:
             functions = _item_kernel(name, element.itemsize) or False
+            function = functions and functions[size >= _BRIEF]
         if not functions or not config.EAGER_KERNELS:
             return plain(a, b)
         if not (a.flags.carray and b.flags.carray and a.size and b.size):
             return plain(a, b)
         out = allocate()
-        function = functions[size >= _BRIEF]
-        function(address_of(out), address_of(a), address_of(b), table_address, count)
+        # As address_of, without three calls: they would take as long as few elements.
+        function(
+            addressof(from_buffer(out)), addressof(from_buffer(a)), addressof(from_buffer(b)),
+            table_address, count,
+        )  # fmt: skip
         return out
 
     return run
