@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from types import ModuleType
 from typing import Any
@@ -155,3 +156,26 @@ def test_a_step_without_gradients_is_refused_and_leaves_the_parameter() -> None:
     with pytest.raises(AssertionError, match="No inf checks"):
         scaler.step(optimizer)
     assert optimizer.param_groups[0]["params"][0].item() == 1
+
+
+def test_it_is_pickled_between_iterations(torch: ModuleType) -> None:
+    """Without the optimizers that it has seen, and not while it knows something of one."""
+    found = []
+    for ns in (evergrad, torch):
+        p = ns.nn.Parameter(ns.ones(1000))
+        optimizer, scaler = ns.optim.SGD([p], lr=0.1), ns.amp.GradScaler("cpu", init_scale=8.0)
+        scaler.scale(p.sum()).backward()
+        scaler.unscale_(optimizer)
+        with pytest.raises(AssertionError, match="may only be pickled at the beginning"):
+            pickle.dumps(scaler)
+        scaler.step(optimizer)
+        scaler.update()
+        data = pickle.dumps(scaler)
+        assert len(data) < 2000
+        loaded = pickle.loads(data)
+        found.append(loaded.state_dict())
+        loaded.scale(p.sum()).backward()
+        loaded.step(optimizer)
+        loaded.update()
+        assert copy.deepcopy(loaded).get_scale() == 8.0
+    assert found[0] == found[1]

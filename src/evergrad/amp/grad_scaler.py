@@ -334,6 +334,15 @@ class GradScaler:
         """Whether it does anything."""
         return self._enabled
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: without the optimizers, of which nothing is known between iterations."""
+        if self._enabled and any(progress.is_known for progress in self._progress.values()):
+            raise AssertionError(
+                "A GradScaler instance may only be pickled at the beginning of an iteration, or at "
+                "the end after scaler.update()."
+            )
+        return {**self.__dict__, "_progress": {}}
+
     def state_dict(self) -> StateDict:
         """Everything needed to go on, under PyTorch's keys; empty if scaling is off."""
         if not self._enabled:

@@ -9,7 +9,7 @@ from evergrad.core.functionalize import guard, mark_single_use
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
-from evergrad.core.types import ParamGroup, Params
+from evergrad.core.types import ParamGroup, Params, StateDict
 from evergrad.memory.ledger import OPTIMIZER
 from evergrad.ops.composite.row_updates import rows_of, update_rows
 from evergrad.optim.optimizer import (
@@ -97,9 +97,9 @@ class SGD(ParameterwiseOptimizer):
                 grad = self._sparse_momentum(self.state[p], grad, group)
             add_scaled(p, grad, -group["lr"])
 
-    def _sparse_momentum(self, state: dict[str, object], grad: Tensor, group: ParamGroup) -> Tensor:
+    def _sparse_momentum(self, state: StateDict, grad: Tensor, group: ParamGroup) -> Tensor:
         """The direction to go, after the gradient has entered the momentum."""
-        buffer = state.get("momentum_buffer")
+        buffer: Tensor | None = state.get("momentum_buffer")
         momentum = group["momentum"]
         if buffer is None:
             buffer = grad.clone()
@@ -108,6 +108,6 @@ class SGD(ParameterwiseOptimizer):
         state["momentum_buffer"] = buffer
         if not group["nesterov"]:
             return buffer
-        if not isinstance(buffer, Compound):  # of earlier steps, whose gradients were dense
-            return buffer * momentum + grad  # type: ignore[no-any-return]
-        return grad + buffer * momentum  # type: ignore[no-any-return]
+        ahead = buffer * momentum
+        # Sparse, or dense after steps whose gradients were dense.
+        return grad + ahead if isinstance(buffer, Compound) else ahead + grad
