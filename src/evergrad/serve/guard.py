@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -30,6 +31,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 # What is shown without a token: the page itself has none, and whether the server is alive.
 OPEN = frozenset({"/", "/chat.css", "/chats.js", "/markdown.js", "/chat.js", "/healthz"})
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+))(?::\d*)?", re.ASCII)
 _CLIENTS = 4096  # addresses whose rate is remembered
 _HEADERS = {
     "Content-Security-Policy": (
@@ -113,7 +115,7 @@ class Guard:
         if self.limits.is_loopback:
             if name not in LOOPBACK:
                 raise RefusedError(421, f"this server does not answer for the host {name!r}")
-        elif name not in (self.limits.host, *LOOPBACK) and not _is_address(name):
+        elif name not in (self.limits.host.lower(), *LOOPBACK) and not _is_address(name):
             raise RefusedError(421, f"this server does not answer for the host {name!r}")
 
     def _check_origin(self, headers: Headers) -> None:
@@ -181,11 +183,9 @@ def refusal(error: RefusedError) -> JSONResponse:
 
 
 def _host_name(host: str) -> str:
-    """The name in a Host header, without port and brackets."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
+    """The name in a Host header, without port and brackets; none if there is anything else."""
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2]).lower() if found else ""
 
 
 def _origin_host(origin: str) -> str | None:

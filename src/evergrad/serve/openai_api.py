@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -309,6 +309,8 @@ async def merged(sources: list[AsyncGenerator[T, None]]) -> AsyncGenerator[T, No
 async def _body(request: Request) -> Body:
     try:
         return Body(json.loads(await request.body()))
+    except ClientDisconnect as error:
+        raise RequestError("the client has gone", status=499) from error
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the body is not JSON: {error}") from error
 
