@@ -110,3 +110,19 @@ def test_gradients_through_reductions() -> None:
     x = eg.randn(30, 20, dtype=eg.float64, requires_grad=True)
     for f in (lambda t: t.sum(1), lambda t: t.mean(0), lambda t: t.amax(1), lambda t: t.norm()):
         assert eg.autograd.gradcheck(f, (x,))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(200, 300), (5, 9000), (9000, 5), (1, 20000)], ids=str)
+def test_large_transposed_matrices(shape: tuple[int, int], dtype: str) -> None:
+    array = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    x = eg.tensor(array).t()
+    wide = array.T.astype(np.float64)
+    for dim, keepdim, (name, reference) in itertools.product(
+        (0, 1), (False, True), REFERENCE.items()
+    ):
+        found = x.norm(2, dim, keepdim) if name == "norm" else getattr(x, name)(dim, keepdim)
+        expected = reference(wide, axis=dim, keepdims=keepdim)
+        assert found.shape == expected.shape
+        scale = math.sqrt(array.size) * TOLERANCE[dtype]
+        np.testing.assert_allclose(found.numpy(), expected, rtol=scale, atol=scale)

@@ -134,6 +134,10 @@ def _by_one_loop(
     key = op.eager_reduction, operand.dtype, inner == 1
     from_buffer = _from_buffer
     loop: Any = None
+    # Of a large matrix that is transposed: the same along the other dimension of its memory.
+    turned: tuple[int, int, int] | None = None
+    if len(operand.shape) == 2 and len(attrs["dims"]) == 1:
+        turned = (1, count, outer) if inner == 1 else (inner, count, 1)
 
     def run(array: Array | Var) -> Any:
         nonlocal loop
@@ -145,7 +149,7 @@ def _by_one_loop(
             return plain(array)
         if not array.flags.carray:
             if total >= _BRIEF:
-                return plain(array)
+                return across(array) if turned is not None else plain(array)
             array = array.copy()
         if loop is None:
             found = _loop(key)
@@ -154,6 +158,20 @@ def _by_one_loop(
             return plain(array)
         result = allocate()
         loop(addressof(from_buffer(result)), addressof(from_buffer(array)), outer, count, inner)
+        return result
+
+    def across(array: Any) -> Any:
+        assert turned is not None
+        is_row = turned[2] == 1
+        found = _loop((op.eager_reduction, operand.dtype, is_row))
+        if (
+            found is False
+            or not array.T.flags.carray
+            or not (is_row or turned[2] >= _LEAST_COLUMNS)
+        ):
+            return plain(array)
+        result = allocate()
+        found[1](addressof(from_buffer(result)), addressof(from_buffer(array.T)), *turned)
         return result
 
     return run

@@ -328,6 +328,8 @@ def tanhshrink(input: Tensor) -> Tensor:
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """``x`` where it is positive, else ``alpha * (exp(x) - 1)``."""
     require_floating("elu", input)
+    if not inplace:
+        return bind(ELU, input, alpha, 1.0, 1.0)  # type: ignore[no-any-return]
     return applied("elu", lambda x: bind(ELU, x, alpha, 1.0, 1.0), input, inplace)
 
 
@@ -345,6 +347,8 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """``elu`` scaled so that deep networks keep mean and variance."""
     require_floating("selu", input)
     falling = SELU_ALPHA * SELU_SCALE
+    if not inplace:
+        return bind(ELU, input, falling, 1.0, SELU_SCALE)  # type: ignore[no-any-return]
     return applied("selu", lambda x: bind(ELU, x, falling, 1.0, SELU_SCALE), input, inplace)
 
 
