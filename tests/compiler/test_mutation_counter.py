@@ -10,7 +10,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import nn
-from evergrad.nn.hooks import register_module_forward_hook
+from evergrad.nn.hooks import HookTables, register_module_forward_hook
 
 from .steps import Scenario, assert_alike, check, program_count, randn
 
@@ -351,3 +351,18 @@ def test_shapes_and_types_have_programs_of_their_own() -> None:
         assert compiled(eg.tensor([1])).dtype == eg.int64
         assert compiled(eg.tensor([1.0])).dtype == eg.float32
     assert program_count(compiled) == 22
+
+
+def test_the_first_hook_of_all_modules_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there was no table of such hooks in the process when the program was made."""
+    monkeypatch.setattr(HookTables, "everywhere", None)
+    layer, seen = nn.Linear(2, 2), list[str]()
+    step = eg.compile(lambda x: layer(x).sum())
+    for _ in range(3):
+        step(eg.ones(2))
+    handle = register_module_forward_hook(lambda *_: seen.append("ran"))
+    try:
+        step(eg.ones(2))
+    finally:
+        handle.remove()
+    assert seen == ["ran"]

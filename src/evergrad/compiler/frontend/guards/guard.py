@@ -213,7 +213,10 @@ class Guards:
         everywhere = _global_hooks()
         if everywhere is not None:
             whole += _tables_of_hooks(everywhere)
-        return same_objects(whole, slots, parts)
+        are_same = same_objects(whole, slots, parts)
+        if everywhere is not None:
+            return are_same
+        return lambda: _global_hooks() is None and are_same()
 
     def new_tensor_check(self) -> Callable[[], bool]:
         """A function that returns whether all that the guards on tensors read that counts its

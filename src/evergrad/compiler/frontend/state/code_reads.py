@@ -19,7 +19,8 @@ PURE_MODULES = frozenset({
     "enum", "fractions", "functools", "heapq", "itertools", "json", "keyword", "math", "numbers",
     "operator", "re", "reprlib", "statistics", "string", "struct", "textwrap", "types", "typing",
     "typing_extensions", "argparse", "inspect", "array", "posixpath", "genericpath", "__future__",
-    "hashlib", "zlib", "base64", "pprint", "difflib", "random", "numpy",
+    "hashlib", "zlib", "base64", "pprint", "difflib", "graphlib", "colorsys", "binascii",
+    "unicodedata", "fnmatch", "html", "random", "numpy",
 })  # fmt: skip
 # Instructions whose name is that of a global or of a module.
 _GLOBAL_OPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_NAME",

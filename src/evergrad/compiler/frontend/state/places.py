@@ -34,6 +34,7 @@ import numpy as np
 from evergrad.compiler.frontend.guards.identity_guards import MISSING
 from evergrad.compiler.frontend.recording.append_recorder import AppendRecorder
 from evergrad.compiler.frontend.recording.impure import is_stand_in
+from evergrad.compiler.frontend.state.library_objects import MEMORY, content_of
 from evergrad.compiler.frontend.state.raw_reads import (
     attribute_of,
     attributes_of,
@@ -199,6 +200,8 @@ def members_of(container: Any) -> Sequence[Any]:
         return [*container.keys(), *container.values()]
     if is_a(container, BUFFERS):
         return (bytes(container),)
+    if is_a(container, MEMORY):
+        return content_of(container)
     if is_a(container, np.ndarray):
         return (np.ndarray.tobytes(container), container.shape, container.strides)
     if is_a(container, (set, frozenset)):

@@ -60,6 +60,14 @@ from evergrad.compiler.frontend.state.library_calls import (
     function_of,
     is_installed,
 )
+from evergrad.compiler.frontend.state.library_objects import (
+    MEMORY,
+    MODULES,
+    READS_FILES,
+    RECORDS,
+    WEAK,
+    is_comparable,
+)
 from evergrad.compiler.frontend.state.places import (
     BUFFERS,
     PLAIN,
@@ -94,6 +102,12 @@ _HARMLESS_KINDS = (object, type(NotImplemented), type(iter), re.Pattern, types.G
 _SELF_GUARDED = ("evergrad.amp", "evergrad.core", "evergrad.compiler", "evergrad.memory",
                  "evergrad.train", "evergrad.models", "evergrad.serve",
                  "evergrad.distributed")  # fmt: skip
+# Modules and classes of the standard library from which classes inherit no state in attributes.
+_STATELESS_MODULES = frozenset({"builtins", "abc", "typing", "typing_extensions", "types", "enum",
+                                "_collections", "_collections_abc", "_thread", "numpy"})
+_STATELESS_CLASSES = frozenset({"AbstractContextManager", "AbstractAsyncContextManager",
+                                "ContextDecorator", "AsyncContextDecorator", "Dataset",
+                                "IterableDataset", "Sampler", "Function"})
 # Methods that run when an object is made, and the names by which the class of an object is reached.
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
 _REACHES_CLASS = frozenset({"type", "__class__", *_CONSTRUCTORS})
@@ -170,6 +184,8 @@ class PythonState(ReachedCode):
             if not self._waiting:
                 self.visit_owners()
                 self.visit_bare_tensors()
+        if self.reads_files and not READS_FILES.isdisjoint(self.names):
+            self.give_up("a file may be read into an object of the standard library")
         if "cache_info" in self.names and self.memoizes:
             self.give_up("the hits of a function that caches its results are read")
         if "numpy" in self.libraries or self.arrays:  # which raises or not where it divides by zero
@@ -200,6 +216,7 @@ class PythonState(ReachedCode):
             (functools.partial, self.visit_partial), (type, self.visit_class),
             (ModuleType, self.visit_module), (_CONTAINERS, self.visit_container),
             (np.ndarray, self.visit_array), (BUFFERS, self.visit_buffer),
+            (MEMORY, self.visit_memory), (WEAK, self.visit_weak), (RECORDS, self.visit_record),
             (_VIEWS, self.visit_view), (MappingProxyType, self.visit_proxy),
             ((staticmethod, classmethod), self.visit_wrapped), (property, self.visit_property),
             (functools.cached_property, self.visit_cached_property),
@@ -308,15 +325,14 @@ class PythonState(ReachedCode):
             self.libraries.add(root)  # its methods may check the types of numbers
             self.give_up(f"{name} is a {kind.__name__}")
         elif type(own) is dict and not module.startswith(_SELF_GUARDED):
-            if "optimizer" in own:  # a schedule, which writes to the options
-                self.add_names(("param_groups",))
-                self.has_schedule = True
+            self.note_schedule(own)
             self.push(own, name)
         elif own is None and root in ("builtins", "_thread") and not is_harmless(kind):
             self.give_up(f"{name} is a {kind.__name__}")
 
     def visit_users_instance(self, value: Any, own: object, name: str) -> None:
         self.visit_class_of(value)
+        self.visit_inherited(value, own, name)
         if type(own) is dict:
             self._owners.append((own, name, value))
         for base in type(value).__mro__:
@@ -326,6 +342,58 @@ class PythonState(ReachedCode):
             self.visit_container(own, name)
         if is_a(value, _CONTAINERS):
             self.visit_container(value, name)
+
+    def visit_memory(self, value: Any, name: str) -> None:
+        """An object of the standard library that is bytes in memory."""
+        if not is_comparable(value):
+            self.give_up(f"{name} is a {type(value).__name__}")
+            return
+        self.visit_buffer(value, name)
+        self.visit_own(value, name)
+
+    def visit_weak(self, value: Any, name: str) -> None:
+        """A container of weak references: which there are, and what they refer to."""
+        held = value.data
+        if is_a(held, set):
+            self.watch_keys(held, name, self.guards)
+            for reference in list(held):
+                self.push(reference, f"a member of {name}")
+        else:
+            self.push(held, name)
+        self.visit_own(value, name)
+
+    def visit_record(self, value: Any, name: str) -> None:
+        """An object of the standard library whose methods depend on its attributes alone."""
+        self.reads_files = True
+        own = attributes_of(value) or {}
+        slots = [slot for base in type(value).__mro__ for slot in slots_of_class(base)]
+        for holder, key in [*((own, key) for key in own), *((value, slot) for slot in slots)]:
+            held = self.note(f"{name}.{key}", holder, key)
+            if is_a(held, (*_CONTAINERS, *RECORDS)):
+                self.push(held, f"{name}.{key}")
+        self.visit_own(value, name)
+
+    def visit_own(self, value: Any, name: str) -> None:
+        """What a class of the user's adds to an object of the standard library."""
+        if is_users_module(type(value).__module__):
+            self.visit_users_instance(value, attributes_of(value), name)
+
+    def visit_inherited(self, value: Any, own: Any, name: str) -> None:
+        """Methods of library classes that an instance inherits are not walked: they may read all of
+        its attributes (``UserDict``, a queue, a schedule), or what cannot be watched."""
+        bases = [base for base in type(value).__mro__ if is_stateful(base)]
+        effectful = [b for b in bases if is_effectful_module(b.__module__.partition(".")[0])]
+        if effectful:
+            self.give_up(f"{name} is a {effectful[0].__name__}")
+        elif bases and type(own) is dict and "param_groups" not in own:
+            self.note_schedule(own)
+            self.push(own, name)
+
+    def note_schedule(self, own: dict[str, Any]) -> None:
+        """Note a schedule of learning rates, which writes to the options of an optimizer."""
+        if "optimizer" in own:
+            self.add_names(("param_groups",))
+            self.has_schedule = True
 
     def visit_nn_module(self, module: object, own: dict[str, Any], name: str) -> None:
         """Attributes, parameters and submodules: their changes are counted by modules themselves,
@@ -526,6 +594,16 @@ def _cells_of(generator: object) -> list[object]:
 def is_harmless(kind: type) -> bool:
     """Whether objects of a built-in class hold nothing that changes."""
     return kind in _HARMLESS_KINDS or kind.__name__ == "PyCapsule"
+
+
+def is_stateful(base: type) -> bool:
+    """Whether a base is a class of a library whose methods may read attributes of the instance, and
+    that does not guard on these itself."""
+    module = str(base.__module__)
+    root = module.partition(".")[0]
+    if is_users_module(module) or module.startswith(_SELF_GUARDED) or root in MODULES:
+        return False
+    return root not in _STATELESS_MODULES and base.__name__ not in _STATELESS_CLASSES
 
 
 def class_has(kind: type, name: str) -> bool:

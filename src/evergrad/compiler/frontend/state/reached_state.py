@@ -84,6 +84,8 @@ class ReachedState:
         self.exceptions: set[type[BaseException]] = set()
         self.is_dynamic = False
         self.reads_environment = False
+        # Whether an object is reached that files may be read into.
+        self.reads_files = False
         # Whether a schedule of learning rates is reached.
         self.has_schedule = False
         # Whether code sets attributes, and tensors that have none of their own.
