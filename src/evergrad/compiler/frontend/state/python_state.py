@@ -103,11 +103,32 @@ _SELF_GUARDED = ("evergrad.amp", "evergrad.core", "evergrad.compiler", "evergrad
                  "evergrad.train", "evergrad.models", "evergrad.serve",
                  "evergrad.distributed")  # fmt: skip
 # Modules and classes of the standard library from which classes inherit no state in attributes.
-_STATELESS_MODULES = frozenset({"builtins", "abc", "typing", "typing_extensions", "types", "enum",
-                                "_collections", "_collections_abc", "_thread", "numpy"})
-_STATELESS_CLASSES = frozenset({"AbstractContextManager", "AbstractAsyncContextManager",
-                                "ContextDecorator", "AsyncContextDecorator", "Dataset",
-                                "IterableDataset", "Sampler", "Function"})
+_STATELESS_MODULES = frozenset(
+    {
+        "builtins",
+        "abc",
+        "typing",
+        "typing_extensions",
+        "types",
+        "enum",
+        "_collections",
+        "_collections_abc",
+        "_thread",
+        "numpy",
+    }
+)
+_STATELESS_CLASSES = frozenset(
+    {
+        "AbstractContextManager",
+        "AbstractAsyncContextManager",
+        "ContextDecorator",
+        "AsyncContextDecorator",
+        "Dataset",
+        "IterableDataset",
+        "Sampler",
+        "Function",
+    }
+)
 # Methods that run when an object is made, and the names by which the class of an object is reached.
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
 _REACHES_CLASS = frozenset({"type", "__class__", *_CONSTRUCTORS})

@@ -151,7 +151,9 @@ class ReachedContainers(ReachedState):
                 StateGuard(f"the attributes of {name}", holder, "names", holder.names)
             )
 
-    def watch_keys(self, mapping: dict[str, object] | set[Any], name: str, guards: list[StateGuard]) -> None:
+    def watch_keys(
+        self, mapping: dict[str, object] | set[Any], name: str, guards: list[StateGuard]
+    ) -> None:
         """Watch which attributes an instance has: code may give it others."""
         if (id(mapping), "keys") not in self._noted:
             self._noted.add((id(mapping), "keys"))
