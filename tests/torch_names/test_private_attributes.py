@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from types import ModuleType
 from typing import Any
 
@@ -107,3 +108,27 @@ def test_differences_of_masks_are_refused(torch: ModuleType) -> None:
             mask - mask
         with pytest.raises(RuntimeError, match="with a bool tensor is not supported"):
             1 - mask
+
+
+def test_methods_have_public_names_inside_a_mode(torch: ModuleType) -> None:
+    def run(ns: ModuleType) -> list[str]:
+        overrides = importlib.import_module(f"{ns.__name__}.overrides")
+        seen: list[str] = []
+
+        class Names(overrides.TorchFunctionMode):  # type: ignore[misc,name-defined]
+            def __torch_function__(
+                self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
+                seen.append(overrides.resolve_name(func))
+                return func(*args, **(kwargs or {}))
+
+        x = ns.ones(2)
+        with Names():
+            (x + 1).sum()
+            x.add_(1)
+            x[0]
+            x.reshape(1, 2)
+            x @ x
+        return seen
+
+    assert run(evergrad) == run(torch)

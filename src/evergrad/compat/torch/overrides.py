@@ -448,8 +448,13 @@ def is_tensor_method_or_property(func: Callable[..., object]) -> bool:
 
 def resolve_name(f: Callable[..., object]) -> str | None:
     """The name under which a function is public."""
-    if isinstance(f, FunctionType) and vars(Tensor).get(f.__name__) is f:
-        return f"torch.Tensor.{f.__name__}"
+    plain = f.plain if isinstance(f, _ModeMethod) else f
+    if isinstance(plain, FunctionType):
+        methods = {**vars(Tensor), **_methods.plain}  # while a mode is active, the wrapped ones
+        # Several operators may be one function, which then has the name of its method.
+        for name in (plain.__name__, *methods):
+            if methods.get(name) is plain:
+                return f"torch.Tensor.{name}"
     return f"{f.__module__}.{f.__qualname__}" if hasattr(f, "__qualname__") else None
 
 
