@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import warnings
 from collections import OrderedDict, defaultdict, namedtuple
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,3 +176,86 @@ def test_a_compiled_function_warns_of_shapes_once() -> None:
         for count in range(1, 40):
             compiled(eg.ones(count))
     assert len([w for w in caught if "shapes of x" in str(w.message)]) == 1
+
+
+# -- calls whose values keep changing are run by Python ------------------------------------------
+
+
+class Record:
+    def __init__(self, gain: int) -> None:
+        self.gain = gain
+
+    def __getitem__(self, key: int) -> int:
+        return self.gain
+
+
+CHANGING: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
+    "a_text": (lambda x, name: x * len(name), "{}".format),
+    "a_row": (lambda x, n: x[n : n + 1] * 2, lambda n: n),
+    "a_remainder": (lambda x, n: x[n % 3 :] * 2, np.int64),
+    "a_new_function": (lambda x, f: f(x), lambda n: lambda v: v * n),
+    "a_new_object": (lambda x, o: x * o[0], Record),
+    "an_array": (lambda x, a: x * eg.from_numpy(a), lambda n: np.full(1, n, np.float32)),
+    "numbers_of_a_tensor": (lambda x, v: x * eg.tensor(v), lambda n: [n + 0.5, 1.0]),
+    "a_date": (lambda x, d: x * d.day, lambda n: datetime.date(2000 + n, 1, 1 + n % 28)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*was compiled for 8 values")
+@pytest.mark.parametrize("name", CHANGING)
+def test_new_values_are_run_by_python(name: str) -> None:
+    function, make = CHANGING[name]
+    compiled, x = eg.compile(function), eg.ones(60, 2)
+    values = [make(n) for n in range(40)]  # all of them live: none is another one's address
+    for value in values:
+        assert eg.equal(compiled(x, value), function(x, value))
+    assert compiled.last_call.kind == "eager"
+    assert compiled.last_call.reason.endswith("changes from call to call")
+    assert len(compiled.programs) <= 10
+
+
+@pytest.mark.filterwarnings("ignore:.*was compiled for 8 values")
+def test_a_value_that_recurs_gets_a_program() -> None:
+    compiled, x = eg.compile(lambda x, name: x * len(name)), eg.ones(2)
+    kinds = []
+    for _ in range(3):
+        for n in range(20):
+            assert compiled(x, "a" * n).tolist() == [n, n]
+            kinds.append(compiled.last_call.kind)
+    assert kinds[:8] == ["whole"] * 8
+    assert set(kinds[8:20]) == {"eager"}
+    assert set(kinds[20:]) == {"whole"}
+    assert len(compiled.programs) == 20
+
+
+@pytest.mark.filterwarnings("ignore:.*was compiled for 8 values")
+def test_values_that_recur_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "MAX_PROGRAMS", 12)
+    compiled, x = eg.compile(lambda x, name: x * len(name)), eg.ones(2)
+    for _ in range(4):
+        for n in range(16):
+            assert compiled(x, "a" * n).tolist() == [n, n]
+    assert compiled.churn.recurred == 4
+
+
+def test_whole_programs_are_made_for_all_values_where_they_are_demanded() -> None:
+    compiled, x = eg.compile(lambda x, name: x * len(name), fullgraph=True), eg.ones(2)
+    with pytest.warns(RuntimeWarning, match="was compiled for 8 values of name"):
+        for n in range(12):
+            assert compiled(x, "a" * n).tolist() == [n, n]
+            assert compiled.last_call.kind == "whole"
+
+
+def test_numbers_that_a_program_is_for_are_counted() -> None:
+    compiled, x = eg.compile(lambda x, v: x * eg.tensor(v)), eg.ones(2)
+    with pytest.warns(RuntimeWarning, match=r"was compiled for 8 values of v\[0\]"):
+        for n in range(12):
+            compiled(x, [n + 0.5, 1.0])
+
+
+def test_sizes_that_keep_changing_are_reported() -> None:
+    compiled, x = eg.compile(lambda x, n: x[: int(n.item())] * 2), eg.ones(100)
+    with pytest.warns(RuntimeWarning, match="not one compiled program"):
+        for n in range(1, 70):
+            assert len(compiled(x, eg.tensor(n))) == n
+    assert compiled.last_call.kind == "eager"

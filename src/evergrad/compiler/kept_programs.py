@@ -107,13 +107,16 @@ class KeptPrograms:
         )
         small = self.small_calls.get(call.key)
         is_small = small is not None and small.calls >= _SMALL_CALLS
-        if self.refusal is None and not (is_failing or is_small):
+        changing = None if known else self.churn.passes(call.key)
+        if self.refusal is None and changing is None and not (is_failing or is_small):
             return None
         self.calls_without += 1
         if self.calls_without % _TRIED_AGAIN == 0:
             return None
         if self.refusal is not None:
             return self.refusal
+        if changing is not None:
+            return changing
         if small is not None and is_small:
             return f"{small.reason}; to record its operations takes longer than to compute them"
         return f"{known[-1].guards.first_failed()} changes from call to call"
@@ -172,7 +175,8 @@ class KeptPrograms:
             for old in list(known):
                 self.programs.evict(old)
             self.forget(list(known))
-        churn = self.churn.record(leaf_paths(self.function, call.spec), call.leaves)
+        paths = leaf_paths(self.function, call.spec)
+        churn = self.churn.record(paths, call.leaves, call.number_positions)
         if churn is not None:
             warnings.warn(churn, RuntimeWarning, stacklevel=user_stacklevel())
         variant = Variant(captured, self.check_finite, self.memory_limit, self.arena, on_disk)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
+from evergrad import config
 from evergrad.core.tensor import Tensor
 from evergrad.core.tree import TreeSpec
 
 # A warning names an argument after programs for so many of its shapes, or of its values.
 MANY_SHAPES = 32
 MANY_VALUES = 8
+# Of calls with further values so many are remembered. Programs are made for those that recur, as
+# many as are kept.
+_MOST_PASSING = 1024
 # As many of them are shown.
 _SHOWN = 3
 
@@ -32,13 +36,36 @@ class SignatureChurn:
         self.seen: dict[tuple[str, bool], set[int]] = {}
         self.shown: dict[tuple[str, bool], list[str]] = {}
         self.warned: set[str | None] = set()  # arguments, and None for shapes
+        # The signatures, by hash, of calls that were run by Python since values keep changing, and
+        # how many programs were made for those that recurred.
+        self.passing: dict[int, None] = {}
+        self.recurred: int = 0
 
-    def record(self, paths: Sequence[str], leaves: Sequence[object]) -> str | None:
+    def passes(self, key: object) -> str | None:
+        """Why no program is made for a signature that there is none for, if it is so: the values of
+        an argument keep changing, and these have not recurred."""
+        changing = sorted(path for path in self.warned if path is not None)
+        if not changing:
+            return None
+        known = hash(key)
+        if known in self.passing and self.recurred < config.MAX_PROGRAMS - MANY_VALUES:
+            del self.passing[known]
+            self.recurred += 1
+            return None
+        if len(self.passing) >= _MOST_PASSING:
+            self.passing.pop(next(iter(self.passing)))
+        self.passing[known] = None
+        return f"the value of {changing[0]} changes from call to call"
+
+    def record(
+        self, paths: Sequence[str], leaves: Sequence[object], inputs: Collection[int] | None = None
+    ) -> str | None:
         """Enter the leaves of a call's arguments with their paths; a warning if one of them has
-        changed often enough. Floats are runtime inputs and never count."""
+        changed often enough. The leaves at the positions ``inputs`` never count: they are inputs of
+        programs. Without these no float does."""
         found = None
-        for path, leaf in zip(paths, leaves, strict=True):
-            if leaf.__class__ is float:
+        for position, (path, leaf) in enumerate(zip(paths, leaves, strict=True)):
+            if leaf.__class__ is float if inputs is None else position in inputs:
                 continue
             is_shape = isinstance(leaf, Tensor)
             argument = path, is_shape
@@ -71,7 +98,8 @@ class SignatureChurn:
         kind = type(leaf).__name__
         return (
             f"{self.name} was compiled for {self.limits[False]} values of {path} (a {kind}: "
-            f"{shown}, ...), which is part of its signature.\n"
+            f"{shown}, ...), which is part of its signature. Calls with further values are run by "
+            "Python, unless a value recurs.\n"
             f"  fix: pass {_instead_of(leaf)}, which is read at each call."
         )
 

@@ -26,6 +26,8 @@ _MOST_COMPILED = 32
 _MOST_SIZES = 12
 # The same after so many sizes that did not recur.
 _MOST_NEW_SIZES = 8
+# After so many paths one after the other that were taken once, what Python reads ends segments.
+_MOST_NEW_PATHS = 32
 # The most paths remembered that were taken once.
 _MOST_SEEN = 512
 
@@ -41,6 +43,8 @@ class PathPolicy:
         self.compiled: Counter[Any] = Counter()
         # How many paths had shapes that depend on the data, and how many were taken once.
         self.sized = self.new_sizes = 0
+        # How many paths in a row were taken for the first time.
+        self.new_paths = 0
 
     @property
     def reads_sizes(self) -> bool:
@@ -56,6 +60,9 @@ class PathPolicy:
             return
         self.note(path)
         self.new_sizes += session.data.has_sizes
+        self.new_paths += 1
+        if self.new_paths >= _MOST_NEW_PATHS:
+            self.is_on = False
         session.is_passing = True
         raise NotWholeError(f"a path is taken for the first time: {session.data.reads[-1]}")
 
@@ -75,6 +82,7 @@ class PathPolicy:
         paths = [variant for variant in known if variant.captured.path is not None]
         compile_stages(captured.path, paths_of(paths), limit, arena, on_disk)
         self.compiled[signature] += 1
+        self.new_paths = 0
         assert captured.effects is not None
         self.note((signature, outcomes_of(captured.effects.expressions)))
         if self.compiled.total() > _MOST_COMPILED:
