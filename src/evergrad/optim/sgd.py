@@ -110,4 +110,5 @@ class SGD(ParameterwiseOptimizer):
             return buffer
         ahead = buffer * momentum
         # Sparse, or dense after steps whose gradients were dense.
-        return grad + ahead if isinstance(buffer, Compound) else ahead + grad
+        direction: Tensor = grad + ahead if isinstance(buffer, Compound) else ahead + grad
+        return direction
