@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -300,7 +301,7 @@ def test_checks_can_be_switched_on(torch: ModuleType) -> None:
 
 
 def test_a_place_outside_is_noticed_when_used() -> None:
-    sparse = evergrad.sparse_coo_tensor([[0, 5]], [1.0, 2.0], (2,))
+    sparse = evergrad.sparse_coo_tensor([[0, 5]], [1.0, 2.0], (2,), check_invariants=False)
     with pytest.raises(IndexError, match="index 5 is out of bounds"):
         sparse.to_dense()
 
@@ -310,3 +311,26 @@ def test_values_are_shared_with_what_was_given() -> None:
     sparse = evergrad.sparse_coo_tensor(PLACES, values, SHAPE)
     values.zero_()
     assert sparse._values().tolist() == [0.0] * 4
+
+
+# Checked unless declined: a negative index would count from the end.
+OUT_OF_RANGE: dict[str, Callable[[], object]] = {
+    "negative": lambda: evergrad.sparse_coo_tensor([[-1]], [1.0], (3,)),
+    "second dimension": lambda: evergrad.sparse_coo_tensor([[0], [-2]], [1.0], (3, 3)),
+    "too large": lambda: evergrad.sparse_coo_tensor([[3]], [1.0], (3,)),
+    "hybrid": lambda: evergrad.sparse_coo_tensor([[0, -1]], [[1.0], [2.0]], (3, 1)),
+    "no extent": lambda: evergrad.sparse_coo_tensor([[0]], [1.0], (0,)),
+    "coalesced": lambda: evergrad.sparse_coo_tensor([[-1, 0]], [1.0, 2.0], (3,), is_coalesced=True),
+    "csr column": lambda: evergrad.sparse_csr_tensor([0, 1, 2], [0, -1], [1.0, 2.0], (2, 2)),
+    "csr column beyond": lambda: evergrad.sparse_csr_tensor([0, 1, 2], [0, 2], [1.0, 2.0], (2, 2)),
+    "csr pointers fall": lambda: evergrad.sparse_csr_tensor([0, 3, 2], [0, 1], [1.0, 2.0], (2, 2)),
+    "csr pointers end": lambda: evergrad.sparse_csr_tensor([0, 1, 1], [0, 1], [1.0, 2.0], (2, 2)),
+    "csc row": lambda: evergrad.sparse_csc_tensor([0, 1, 2], [0, -1], [1.0, 2.0], (2, 2)),
+    "bsr block": lambda: evergrad.sparse_bsr_tensor([0, 1], [-1], [[[1.0]]], (1, 1)),
+}
+
+
+@pytest.mark.parametrize("made", OUT_OF_RANGE.values(), ids=list(OUT_OF_RANGE))
+def test_indices_out_of_range_are_refused(made: Callable[[], object]) -> None:
+    with pytest.raises(RuntimeError):
+        made()

@@ -30,7 +30,7 @@ from evergrad.nn.hooks import HookTables
 from evergrad.nn.parameter import Buffer, Parameter
 from evergrad.sparse.compressed import NAMES, is_by_row
 from evergrad.sparse.construct import check_pattern, sparse_compressed_tensor, sparse_coo_tensor
-from evergrad.sparse.invariants import check_coo
+from evergrad.sparse.invariants import check_coalesced, check_range
 
 if TYPE_CHECKING:
     from evergrad.core.types import DtypeLike, Ints
@@ -461,7 +461,9 @@ class SparseMaker:
             first = parts_of(tensor)[0].array()
             try:
                 if tensor.layout is sparse_coo:
-                    check_coo(first, tuple(tensor.shape), tensor.is_coalesced())
+                    check_range(first, tuple(tensor.shape))
+                    if tensor.is_coalesced():
+                        check_coalesced(first, tuple(tensor.shape))
                 else:
                     check_pattern(tensor)
             except (RuntimeError, LookupError) as error:

@@ -23,10 +23,12 @@ from evergrad.sparse.compressed import (
 )
 from evergrad.sparse.coo import SparseTensor, raw_coo
 from evergrad.sparse.invariants import (
-    check_compressed,
-    check_coo,
+    check_coalesced,
+    check_compressed_order,
+    check_compressed_range,
     check_not_negative,
     check_parts_of_compressed,
+    check_range,
     checks_wanted,
 )
 
@@ -64,8 +66,10 @@ def sparse_coo_tensor(
             f"values has incorrect size, expected {[array.shape[1], *shape[array.shape[0] :]]}, "
             f"got {list(elements.shape)}"
         )
-    if checks_wanted(check_invariants):
-        check_coo(array, shape, bool(is_coalesced))
+    if check_invariants is not False:
+        check_range(array, shape)
+    if is_coalesced and checks_wanted(check_invariants):
+        check_coalesced(array, shape)
     made = raw_coo(places, detached(elements), shape, bool(is_coalesced))
     return _finished(made, elements, requires_grad)  # type: ignore[no-any-return]
 
@@ -146,17 +150,19 @@ def sparse_compressed_tensor(
         pointers._type.shape, plain._type.shape, elements._type.shape, shape, layout
     )
     made = raw_compressed(pointers, plain, detached(elements), shape, layout)
-    if checks_wanted(check_invariants):
-        check_pattern(made)
+    if check_invariants is not False:
+        check_pattern(made, in_order=checks_wanted(check_invariants))
     return _finished(made, elements, requires_grad)  # type: ignore[no-any-return]
 
 
-def check_pattern(made: CompressedTensor) -> None:
-    """What must hold of the indices of a compressed tensor."""
+def check_pattern(made: CompressedTensor, *, in_order: bool = True) -> None:
+    """What must hold of the indices of a compressed tensor: their ranges, and their order."""
     pointers, plain = made._pointers.array(), made._plain.array()
     (rows, columns), (m, k) = made.matrix_shape(), made.blocksize()
     grid = (*made.batch_shape(), rows // m, columns // k)
-    check_compressed(pointers, plain, grid, made._layout)
+    check_compressed_range(pointers, plain, grid, made._layout)
+    if in_order:
+        check_compressed_order(pointers, plain, grid, made._layout)
 
 
 def sparse_csr_tensor(

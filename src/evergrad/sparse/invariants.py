@@ -1,6 +1,7 @@
-"""What must hold of the parts of a sparse tensor, checked on request.
+"""What must hold of the parts of a sparse tensor.
 
-Without the checks a wrong place is noticed when it is used, by an ``IndexError``.
+Ranges of indices are checked unless that is declined (``check_invariants=False``): a negative one
+would count from the end. Their order is checked on request.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def check_not_negative(places: Array) -> None:
             raise RuntimeError(f"found negative index {row.min()} for dim {dim}")
 
 
-def check_coo(places: Array, shape: Shape, coalesced: bool) -> None:
-    """Indices are within the shape; tensors marked as coalesced are."""
+def check_range(places: Array, shape: Shape) -> None:
+    """Indices are within the shape."""
     check_not_negative(places)
     for dim, row in enumerate(places):
         if row.size and row.max() >= shape[dim]:
@@ -78,20 +79,30 @@ def check_coo(places: Array, shape: Shape, coalesced: bool) -> None:
                 f"size is inconsistent with indices: for dim {dim}, size is {shape[dim]} but "
                 f"found index {row.max()}"
             )
-    if coalesced and not is_increasing(keys_of(places, shape[: len(places)])):
+
+
+def check_coalesced(places: Array, shape: Shape) -> None:
+    """Indices of a tensor that is marked as coalesced increase."""
+    if not is_increasing(keys_of(places, shape[: len(places)])):
         raise RuntimeError(
             "cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor"
         )
 
 
-def check_compressed(pointers: Array, plain: Array, shape: Shape, layout: Layout) -> None:
-    """Pointers lead through all elements; within each row these are sorted and in the shape, which
-    is that of the blocks where the layout has some."""
-    by_row = is_by_row(layout)
-    compressed, flat = NAMES[layout]
+def _extents(pointers: Array, shape: Shape, layout: Layout) -> tuple[int, int, str, str]:
+    """The compressed extent and the other one, and their names in messages."""
     batch = pointers.ndim - 1
-    major, minor = shape[batch : batch + 2] if by_row else shape[batch : batch + 2][::-1]
-    rows, columns = ("rows", "ncols") if by_row else ("columns", "nrows")
+    first, second = shape[batch : batch + 2]
+    if is_by_row(layout):
+        return first, second, "rows", "ncols"
+    return second, first, "columns", "nrows"
+
+
+def check_compressed_range(pointers: Array, plain: Array, shape: Shape, layout: Layout) -> None:
+    """Pointers lead through all elements, whose indices are in the shape, which is that of the
+    blocks where the layout has some."""
+    compressed, flat = NAMES[layout]
+    major, minor, rows, columns = _extents(pointers, shape, layout)
     if pointers.shape[-1] != major + 1:
         raise RuntimeError(
             f"{compressed}.shape[-1] must be equal to the number of {rows} + 1 (={major + 1}), "
@@ -105,6 +116,12 @@ def check_compressed(pointers: Array, plain: Array, shape: Shape, layout: Layout
         f"0 <= {compressed}[..., 1:] - {compressed}[..., :-1] <= {columns}",
     )
     _demand(((plain >= 0) & (plain < minor)).all(), f"0 <= {flat} < {columns}")
+
+
+def check_compressed_order(pointers: Array, plain: Array, shape: Shape, layout: Layout) -> None:
+    """The indices of each row, or column, increase."""
+    compressed, flat = NAMES[layout]
+    major, minor, rows, _ = _extents(pointers, shape, layout)
     number, row, column = block_places(pointers, plain, True)
     _demand(
         is_increasing((number * major + row) * minor + column),
