@@ -202,3 +202,119 @@ def transposed_in_place_and_back(lib: Any, wrap: Any) -> Seen:
     step = wrap(step)
     for n in range(5):
         yield step(batch(lib, n)), t, t.stride()
+
+
+def new_elements(use: Any) -> Any:
+    """A case of a step that replaces the elements of a parameter by computed ones."""
+
+    def run(lib: Any, wrap: Any) -> Seen:
+        w = leaf(lib, 1.0, 2.0)
+        step = wrap(lambda x: use(w, x))
+        for n in range(5):
+            if n == 3:
+                w.data = lib.ones(2)
+            yield step(ramp(lib, 2, start=float(n))), w
+
+    return run
+
+
+def doubled_and_back(w: Any, x: Any) -> Any:
+    kept = w.data
+    w.data = kept * 2
+    doubled = w * x
+    w.data = kept
+    return doubled, w * x
+
+
+def the_former_is_read(w: Any, x: Any) -> Any:
+    kept = w.data
+    w.data = kept * 2
+    return kept * x, w * x
+
+
+def the_former_of_a_dictionary(w: Any, x: Any) -> Any:
+    saved = {"w": w.data}
+    w.data = saved["w"] * 2
+    doubled = w * x
+    w.data = saved.pop("w")
+    return doubled, w * x
+
+
+def the_former_is_written(w: Any, x: Any) -> Any:
+    kept = w.data
+    w.data = kept * 2
+    kept.add_(1)
+    return kept * x, w * x
+
+
+def a_part_of_the_former(w: Any, x: Any) -> Any:
+    kept = w.data[:1]
+    w.data = w.data * 2
+    return kept * x[:1], w * x
+
+
+def a_number_of_the_former(w: Any, x: Any) -> Any:
+    kept = w.detach()
+    w.data = w.data * 2
+    return (kept * x).sum().item(), w * x
+
+
+def twice_with_the_former_kept(w: Any, x: Any) -> Any:
+    kept = w.data
+    w.data = w.data * 2
+    w.data = w.data + 1
+    return kept + 0, w * x
+
+
+def the_new_ones_are_written(w: Any, x: Any) -> Any:
+    new = w.data * 2
+    w.data = new
+    new.add_(5)
+    return new + 0, w * x
+
+
+def the_parameter_is_written_after(w: Any, x: Any) -> Any:
+    new = w.data * 2
+    w.data = new
+    w.detach().mul_(3)
+    return new + 0, w * x
+
+
+def the_new_ones_are_returned(w: Any, x: Any) -> Any:
+    new = w.data * 0.5
+    w.data = new
+    return new, w * x
+
+
+def a_copy_of_the_former(w: Any, x: Any) -> Any:
+    kept = w.data
+    w.data = kept * 2
+    w.data = kept.clone()
+    return w * x
+
+
+for _use in (
+    doubled_and_back, the_former_is_read, the_former_of_a_dictionary, the_former_is_written,
+    a_part_of_the_former, a_number_of_the_former, twice_with_the_former_kept,
+    the_new_ones_are_written, the_parameter_is_written_after, the_new_ones_are_returned,
+    a_copy_of_the_former,
+):  # fmt: skip
+    _case = new_elements(_use)
+    _case.__name__, _case.__module__ = _use.__name__, __name__
+    case(_case)
+
+
+@case
+def what_is_returned_shares_memory(lib: Any, wrap: Any) -> Seen:
+    w = leaf(lib, 1.0, 2.0)
+
+    def step(x):
+        new = w.data * x
+        w.data = new
+        return new
+
+    step = wrap(step)
+    for n in range(5):
+        new = step(ramp(lib, 2, start=1.0 + n))
+        new.add_(10)
+        yield new, w

@@ -350,15 +350,19 @@ class _Sources:
     def alias_of_outside(self, tensor: Tensor) -> Alias | None:
         if not isinstance(tensor._value, Var):
             return Alias(lambda arguments, computed: tensor)
-        view = tensor._view
-        if view is None:
-            return None
-        base, storage = view.base, tensor._storage
-        if base is None:
+        view, storage = tensor._view, tensor._storage
+        base = tensor if view is None else view.base
+        if base is None or self.is_set_as_data(base, storage):
             return _view_of(lambda arguments, computed: _whole(storage), tensor)
         if base._view is not None or isinstance(base._value, Var):
             return None
         return _view_of(lambda arguments, computed: base, tensor)
+
+    def is_set_as_data(self, tensor: Tensor, storage: Storage) -> bool:
+        """Whether ``.data`` was set to a tensor that the call has made, which has been on that
+        memory since."""
+        is_whole = tensor._view is None and tensor._storage is storage
+        return is_whole and tensor._node is None and self.is_written(storage)
 
     def is_written(self, storage: Storage) -> bool:
         return id(storage) in self.trace.written
