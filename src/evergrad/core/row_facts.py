@@ -255,6 +255,8 @@ class EagerKernel(NamedTuple):
     size: Callable[..., int] = elements
     integers: bool = False  # whether the kernel takes int64, too
     least_narrow: int | None = None  # the same size for 16-bit floats, if the kernel takes these
+    # Whether strided arrays are copied first: a kernel that reads all elements several times.
+    copies: bool = False
 
 
 class EagerReduction(NamedTuple):

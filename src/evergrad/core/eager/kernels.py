@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from evergrad import config
 from evergrad.core import dtypes
+from evergrad.core.eager.copies import contiguous_copy
 from evergrad.core.eager.fusion import Uses, is_large
 from evergrad.core.row_facts import LEAST_DERIVATIVE
 from evergrad.core.shapes import TensorType
@@ -64,8 +65,9 @@ def row_evaluator(
     kind = op.name, tuple([(t.dtype, t.shape[1:]) for t in operands])
     of_kind = _uses.setdefault(kind, Uses())
     of_row = _uses.setdefault(op.name, Uses())
+    copies = op.eager.copies
 
-    def run(*arrays: object) -> Any:
+    def run(*arrays: Any) -> Any:
         forced = config.EAGER_KERNEL_ELEMENTS  # as is_large(), without a call
         if size < (least if forced is None else max(forced, 1)) or not config.EAGER_KERNELS:
             return plain(*arrays)
@@ -77,7 +79,11 @@ def row_evaluator(
             of_kind.kernels += 1
             of_row.kernels += 1
             kernel = _new_kernel(key, op, attrs)
-        return plain(*arrays) if kernel is None else kernel(*arrays)
+        if kernel is None:
+            return plain(*arrays)
+        if copies:
+            arrays = tuple([a if a.flags.c_contiguous else contiguous_copy(a) for a in arrays])
+        return kernel(*arrays)
 
     return run
 

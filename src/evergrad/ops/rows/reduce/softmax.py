@@ -91,7 +91,8 @@ SOFTMAX = opaque(
     lambda g, y, x, *, dim: _softmax_slope(g, y, dim=dim),
     jvp=lambda tangents, y, x, *, dim: _softmax_slope(tangents[0], y, dim=dim),
     batch=_batch,
-    emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 16),
+    emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP,
+    eager=EagerKernel(1 << 16, copies=True),
     shape_generic=True, aten="_softmax",
     doc="Exponentials along a dimension, divided by their sum.",
 )  # fmt: skip
@@ -99,7 +100,8 @@ LOG_SOFTMAX = opaque(
     "log_softmax", _along_lanes(_log_softmax_eval, True), lambda x, *, dim: x,
     lambda g, y, x, *, dim: _log_softmax_slope(g, y, dim=dim),
     jvp=_log_softmax_jvp, batch=_batch,
-    emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 16),
+    emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP,
+    eager=EagerKernel(1 << 16, copies=True),
     shape_generic=True, aten="_log_softmax",
     doc="The logarithm of softmax, without its rounding.",
 )  # fmt: skip
