@@ -288,6 +288,14 @@ def forms() -> dict[str, Case]:
         "add_ of a number": (lambda lib, x: x.add_(0.0), matrices()),
         "add out=": (lambda lib, x, y: lib.add(x, x, out=y), matrices(2)),
         "exp out= transposed": (lambda lib, x, y: lib.exp(x.t(), out=y.t()), matrices(2)),
+        "relu_": (lambda lib, x: x.relu_(), matrices()),
+        "clamp_": (lambda lib, x: x.clamp_(0.2, 0.8), matrices()),
+        "div_ of a tensor": (lambda lib, x: x.div_(x), matrices()),
+        "add_ of a row": (lambda lib, x, y: x.add_(y[0] * 0), matrices(2)),
+        "clamp int16": (lambda lib, x: x.clamp(2, 50), integers("int16")),
+        "masked_fill int64": (lambda lib, x: x.masked_fill(x > 50, 0), integers("int64")),
+        "index_copy_": (lambda lib, x, i: x.index_copy_(0, i[:1], x[:1] * 1), rows_and_index),
+        "scatter_": (lambda lib, x, i: x.scatter_(0, i, x * 1), same_shape_index),
         "copy_": (lambda lib, x, y: x.copy_(y.flip(0)), matrices(2)),
         "fill_": (lambda lib, x: x.fill_(0.5), matrices()),
         "setitem": (lambda lib, x, y: x.__setitem__((slice(None), 0), y[:, 0]), matrices(2)),
@@ -301,6 +309,18 @@ def forms() -> dict[str, Case]:
         "float to int": (lambda lib, x: (x * 100).long(), matrices()),
         "one_hot": (lambda lib, x, i: lib.nn.functional.one_hot(i % 64, 64), rows_and_index),
         "unsqueeze + mul": (lambda lib, x: x.unsqueeze(-1) * x[0, :4], matrices()),
+        "pad reflect": (
+            lambda lib, x: lib.nn.functional.pad(x, (1, 1, 1, 1), mode="reflect"), images),
+        "grid_sample": (
+            lambda lib, x: lib.nn.functional.grid_sample(
+                x, x[:, :2].permute(0, 2, 3, 1), align_corners=False), images),
+        "huber_loss": (lambda lib, a, b: lib.nn.functional.huber_loss(a, b), matrices(2)),
+        "cosine_similarity": (
+            lambda lib, a, b: lib.nn.functional.cosine_similarity(a, b), matrices(2)),
+        "attention of one query": (
+            lambda lib, q, k, v: lib.nn.functional.scaled_dot_product_attention(q[:, :, :1], k, v),
+            heads),
+        "linspace": (lambda lib, x: lib.linspace(0, 1, x.numel()), matrices()),
         "matmul transposed": (lambda lib, a, b: a.t() @ b.T, square),
         "matmul vector": (lambda lib, a, b: a @ b[0], square),
         "matmul float64": (lambda lib, a, b: a @ b, lambda n: [a.astype("f8") for a in square(n)]),
