@@ -141,6 +141,7 @@ def torch_peer(folder: Path, compiled: bool) -> Peer:
     import transformers
 
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    torch._dynamo.config.recompile_limit = 64  # two lengths for each number of streams
     call = torch.compile(model, dynamic=False) if compiled else model
 
     def run(streams: int, count: int) -> Result:
@@ -303,13 +304,12 @@ def quality(model: GPT) -> None:
             print(f"  {kind}: divergence {divergence:.2e} nats, same likeliest token {same:.1%}")
 
 
-def measure(
-    name: str, quick: bool, tokens: int | None, rounds: int | None, streams_of: list[int]
-) -> None:
+def measure(name: str, options: argparse.Namespace) -> None:
+    quick: bool = options.quick
     eg.manual_seed(0)
     model = GPT(MODELS[name]).eval()
-    count = tokens or (16 if quick else 64)
-    rounds = rounds or (3 if quick else 7)
+    count = options.tokens or (16 if quick else 64)
+    rounds = options.rounds or (3 if quick else 7)
     print(f"\n{name}: {sum(p.numel() for p in model.parameters()):,} parameters")
     quality(model)
     with tempfile.TemporaryDirectory() as place:
@@ -317,7 +317,9 @@ def measure(
         _CONFIGS[folder] = model.config
         save_hugging_face(model, folder)
         peers = peers_of(name, model, folder, quick)
-        for streams in streams_of:
+        chosen = ["evergrad", "evergrad int8", *(options.peer or peers)]
+        peers = {peer: run for peer, run in peers.items() if peer in chosen}
+        for streams in options.streams or [1, 8, 32]:
             for run in peers.values():
                 run(streams, 4)  # compiles what it compiles
             found = {peer: [] for peer in peers}  # type: dict[str, list[Result]]
@@ -350,6 +352,7 @@ if __name__ == "__main__":
     parser.add_argument("--threads", type=int, default=threads, help="of every peer")
     parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     parser.add_argument("--tokens", type=int, help="that are written; 64, or 16 if it is quick")
+    parser.add_argument("--peer", action="append", help="beside ours, all by default")
     parser.add_argument("--rounds", type=int, help="of which the median is; 7, or 3 if it is quick")
     parser.add_argument("--streams", type=int, action="append", help="1, 8 and 32 by default")
     given = parser.parse_args()
@@ -357,4 +360,4 @@ if __name__ == "__main__":
     eg.set_num_threads(threads)
     print(f"{threads} threads, {given.clock} time")
     for each in given.model or list(MODELS):
-        measure(each, given.quick, given.tokens, given.rounds, given.streams or [1, 8, 32])
+        measure(each, given)
