@@ -21,6 +21,9 @@ import torch
 from torch._functorch.vmap import _add_batch_dim, _maybe_remove_batch_dim
 from torch._guards import GuardSource
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.utils import CheckpointException
+from torch.distributed._tensor import DeviceMesh, DTensor, Shard, distribute_tensor, zeros
+from torch.utils._foreach_utils import _foreach_supported_types
 from torch.utils.checkpoint import get_device_states, set_device_states
 from torch.utils.flop_counter import FlopCounterMode
 from torch.cuda.random import manual_seed

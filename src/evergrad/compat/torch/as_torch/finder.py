@@ -90,9 +90,16 @@ class _Loader(Loader):
         """Nothing is left to do."""
 
 
+# Packages that PyTorch serves under a former name too.
+_FORMER = {"torch.distributed._tensor": "torch.distributed.tensor"}
+
+
 def _module_for(name: str) -> ModuleType:
     if name.startswith("torchvision"):
         return _of_torchvision(name)
+    for former, present in _FORMER.items():
+        if f"{name}.".startswith(f"{former}."):
+            return import_module(present + name.removeprefix(former))
     path = RENAMED.get(name, "evergrad" + name.removeprefix("torch"))
     if name.startswith("functorch"):
         path = "evergrad.func" + name.removeprefix("functorch")

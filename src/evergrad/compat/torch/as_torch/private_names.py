@@ -75,16 +75,8 @@ HOMES = {
     "torch.distributed.tensor.placement_types.Replicate":
         "evergrad.as_torch.definitions:Replicate",
     "torch.distributed.tensor.placement_types.Shard": "evergrad.as_torch.definitions:Shard",
-    "torch.distributed._tensor.Placement": "evergrad.as_torch.definitions:Placement",
-    "torch.distributed._tensor.Partial": "evergrad.as_torch.definitions:Partial",
-    "torch.distributed._tensor.Replicate": "evergrad.as_torch.definitions:Replicate",
-    "torch.distributed._tensor.Shard": "evergrad.as_torch.definitions:Shard",
-    "torch.distributed._tensor.placement_types.Placement":
-        "evergrad.as_torch.definitions:Placement",
-    "torch.distributed._tensor.placement_types.Partial": "evergrad.as_torch.definitions:Partial",
-    "torch.distributed._tensor.placement_types.Replicate":
-        "evergrad.as_torch.definitions:Replicate",
-    "torch.distributed._tensor.placement_types.Shard": "evergrad.as_torch.definitions:Shard",
+    "torch.distributed.tensor.DeviceMesh": "evergrad.distributed:DeviceMesh",
+    "torch.distributed.tensor.init_device_mesh": "evergrad.distributed:init_device_mesh",
     "torch.distributed.rpc.api.UNSET_RPC_TIMEOUT": "evergrad.as_torch.definitions:UNSET_TIMEOUT",
     "torch.distributions.transforms._InverseTransform":
         "evergrad.distributions.transform_base:_InverseTransform",

@@ -131,9 +131,10 @@ def find(module: str, name: str) -> object:
 
 def find_in_index(module: str, name: str) -> object:
     """A stand-in for any name that PyTorch has; KeyError if it has none. The private modules
-    import from each other and from ``torch``, so they answer for the names of all."""
+    and those of ``torch.distributed`` import from each other and from ``torch``, so they answer
+    for the names of all."""
     own = _index()[module]
-    if name not in own and "._" in module:
+    if name not in own and _is_inner(module):
         for public in (evergrad, _pytree):
             if hasattr(public, name):
                 return getattr(public, name)
@@ -141,10 +142,14 @@ def find_in_index(module: str, name: str) -> object:
     return _stand_in(module, name, own[name])
 
 
+def _is_inner(module: str) -> bool:
+    return "._" in module or module.startswith("torch.distributed.")
+
+
 @cache
 def _private_names() -> dict[str, Entry]:
-    """The names of the private modules, wherever they are defined."""
-    private = [names for module, names in _index().items() if "._" in module]
+    """The names of the inner modules, wherever they are defined."""
+    private = [names for module, names in _index().items() if _is_inner(module)]
     return {name: entry for names in private for name, entry in names.items()}
 
 
