@@ -189,6 +189,7 @@ from evergrad import multiprocessing as multiprocessing
 from evergrad import nested as nested
 from evergrad import nn as nn
 from evergrad.compat.torch import onnx as onnx
+from evergrad.compat.torch import op_schema as op_schema
 from evergrad import ops as ops
 from evergrad import optim as optim
 from evergrad.compat.torch import overrides as overrides
@@ -196,6 +197,7 @@ from evergrad import profiler as profiler
 from evergrad import quasirandom as quasirandom
 from evergrad import ragged as ragged
 from evergrad import random as random
+from evergrad.compat.torch import removed as removed
 from evergrad import return_types as return_types
 from evergrad import serialization as serialization
 from evergrad import serve as serve

@@ -199,6 +199,14 @@ class TensorMethods:
 
     def __xor__(self, other: Tensor | complex | np.generic | np.ndarray[Any, Any]) -> Tensor: ...
 
+    @property
+    def _backward_hooks(self) -> Any:
+        """The hooks of a tensor by number, or None: optimizers and wrappers look whether it has any."""
+
+    @property
+    def _post_accumulate_grad_hooks(self) -> Any:
+        ...
+
     def abs(self) -> Tensor:
         """The absolute value; of a complex number its distance from zero.
 
