@@ -44,7 +44,7 @@ def test_small_segments_are_left_to_python(name: str) -> None:
 
 def test_large_segments_stay() -> None:
     step = eg.compile(STEPS["array"])
-    x = eg.linspace(-1, 1, 4 * kept_programs._SMALL_ELEMENTS)
+    x = eg.linspace(-1, 1, 4 * kept_programs.SMALL_ELEMENTS)
     for _ in range(CALLS + 2):
         step(x)
         assert step.last_call.kind == "segments"
@@ -69,7 +69,7 @@ def test_a_step_that_becomes_a_program_is_found_again() -> None:
 
 def test_each_signature_decides_for_itself() -> None:
     step = eg.compile(STEPS["array"])
-    small, large = eg.arange(8.0), eg.linspace(-1, 1, 4 * kept_programs._SMALL_ELEMENTS)
+    small, large = eg.arange(8.0), eg.linspace(-1, 1, 4 * kept_programs.SMALL_ELEMENTS)
     for _ in range(CALLS + 1):
         step(small)
         small_kind = step.last_call.kind
