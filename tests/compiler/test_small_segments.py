@@ -10,6 +10,7 @@ import pytest
 
 import evergrad as eg
 from evergrad.compiler import kept_programs
+from evergrad.compiler.cache.new_signatures import SMALL_ELEMENTS
 from evergrad.compiler.frontend.paths import path_policy
 from evergrad.ops.rows.indexing import masked
 from evergrad.testing import assert_close as assert_alike
@@ -44,7 +45,7 @@ def test_small_segments_are_left_to_python(name: str) -> None:
 
 def test_large_segments_stay() -> None:
     step = eg.compile(STEPS["array"])
-    x = eg.linspace(-1, 1, 4 * kept_programs.SMALL_ELEMENTS)
+    x = eg.linspace(-1, 1, 4 * SMALL_ELEMENTS)
     for _ in range(CALLS + 2):
         step(x)
         assert step.last_call.kind == "segments"
@@ -69,7 +70,7 @@ def test_a_step_that_becomes_a_program_is_found_again() -> None:
 
 def test_each_signature_decides_for_itself() -> None:
     step = eg.compile(STEPS["array"])
-    small, large = eg.arange(8.0), eg.linspace(-1, 1, 4 * kept_programs.SMALL_ELEMENTS)
+    small, large = eg.arange(8.0), eg.linspace(-1, 1, 4 * SMALL_ELEMENTS)
     for _ in range(CALLS + 1):
         step(small)
         small_kind = step.last_call.kind
