@@ -16,7 +16,7 @@ _MOST_REMEMBERED = 4096
 # To plan an equation takes longer than to compute so many elements a few times.
 SMALL_ELEMENTS = 1 << 18
 
-REASON = "the arguments have shapes that are new at nearly every call, and are small"
+REASON = "the arguments have shapes or values that are new at nearly every call, and are small"
 
 
 class NewSignatures:

@@ -18,7 +18,7 @@ _FIXES = tuple(
          "the embedding with sparse=False"),
         ("^an iterator is resumed|is an iterator$|a generator that the function makes",
          "call next() outside of the function and pass what it returns as an argument"),
-        ("shapes that are new at nearly every call", "pad to a few sizes"),
+        ("new at nearly every call", "pad to a few sizes, or pass numbers as tensors"),
         ("was resized", "make a new tensor of that size"),
         (r"^\.data of|the memory of a tensor (is replaced|whose data)|former memory of a tensor",
          "write to the elements with copy_() under no_grad()"),
