@@ -28,7 +28,7 @@ from evergrad.models.flux import load_flux
 from evergrad.models.gpt import GPT, GPTConfig
 from evergrad.models.hugging_face import load_hugging_face, save_hugging_face
 from evergrad.models.lora import read_adapter
-from evergrad.tokenizers import BPETokenizer
+from evergrad.tokenizers import BPETokenizer, tokenizer_from_dict
 from evergrad.tokenizers.hugging_face import HuggingFaceTokenizer, _read
 from evergrad.train.config import ConfigError, read_config
 
@@ -271,6 +271,18 @@ def test_tokenizer_files(content: bytes, tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "tokenizer.json").write_bytes(content)
     refused(HuggingFaceTokenizer.from_folder, tmp_path, Exception)
+
+
+def test_panics_of_the_package_are_errors(tmp_path: Path) -> None:
+    """A merge of which one half is longer than its place: a panic, which is no ``Exception``."""
+    pytest.importorskip("tokenizers")
+    state = json.loads(str(BPETokenizer.train("the quick brown fox " * 9, 270).to_dict()["json"]))
+    state["model"]["continuing_subword_prefix"] = "x" * 5000
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    refused(HuggingFaceTokenizer.from_folder, tmp_path)
+    stored = {"kind": "hugging face", "json": json.dumps(state), "template": None}
+    with pytest.raises(ValueError):
+        tokenizer_from_dict(stored | {"specials": {}, "stops": []})
 
 
 def test_tokenizer_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

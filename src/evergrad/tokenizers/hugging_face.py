@@ -13,7 +13,7 @@ from typing import Any
 
 from evergrad import config
 from evergrad.core.types import StateDict
-from evergrad.tokenizers.base import Tokenizer
+from evergrad.tokenizers.base import Tokenizer, bounded_text
 from evergrad.tokenizers.bpe import byte_level, encodable, tokenizers_library
 from evergrad.tokenizers.chat import Example, Message, PlainFormat, checked_message
 from evergrad.tokenizers.chat_template import render
@@ -110,7 +110,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @classmethod
     def from_dict(cls, state: StateDict) -> HuggingFaceTokenizer:
-        engine = tokenizers_library().Tokenizer.from_str(state["json"])
+        engine = _parsed(bounded_text(state, "json").encode())
         return cls(engine, state["template"], state["specials"], state["stops"])
 
     # -- conversations ------------------------------------------------------------------------
@@ -171,12 +171,23 @@ class HuggingFaceTokenizer(Tokenizer):
 
 
 def _engine(path: Path) -> object:
-    library = tokenizers_library()
+    tokenizers_library()
     content = read_regular(path, config.TOKENIZER_BYTES, _HOW)
     try:
-        return library.Tokenizer.from_buffer(content)
-    except Exception as error:  # the package raises no narrower kind
+        return _parsed(content)
+    except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}.\n  fix: get the file again.") from error
+
+
+def _parsed(content: bytes) -> object:
+    """The engine described by a text. The package raises no narrower kind than ``Exception``, and
+    its panics are not even that."""
+    try:
+        return tokenizers_library().Tokenizer.from_buffer(content)
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(str(error)) from error
 
 
 def _read(path: Path) -> dict[str, object]:
