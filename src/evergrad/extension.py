@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,7 +58,7 @@ def provided_by(modules: dict[str, tuple[str, ...]]) -> None:
     _providers.update({name: module for module, names in modules.items() for name in names})
 
 
-def resolved(name: str) -> Callable[..., Any]:
+def resolved(name: str) -> AnyFunction:
     """The function registered under a name, after the import of its provider is complete."""
     if name in _providers:  # another thread may be in the midst of importing it
         import_module(_providers[name])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.distributed.work import Future
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 
 def collect_all(futures: Sequence[Future]) -> Future:
@@ -19,7 +22,7 @@ def collect_all(futures: Sequence[Future]) -> Future:
     return Future(compute)
 
 
-def wait_all(futures: Sequence[Future]) -> list[Any]:
+def wait_all(futures: Sequence[Future]) -> Leaves:
     """The values of all futures."""
     return [future.wait() for future in futures]
 

@@ -81,7 +81,7 @@ class autocast:  # noqa: N801 - PyTorch's spelling
     def _mode(self, outer: Autocast | None) -> Autocast | None:
         if not self._enabled:
             return None
-        cache: dict[Any, Any] | None = None
+        cache: dict[object, Any] | None = None
         if self._cache_enabled:
             cache = {} if outer is None or outer.cache is None else outer.cache
         return Autocast(self.fast_dtype, cache)
@@ -159,7 +159,7 @@ def set_autocast_enabled(device_type: str, enabled: bool) -> None:
                 "CPU. Use set_autocast_enabled('cpu', True)."
             )
         return
-    cache: dict[Any, Any] | None = {} if _remembers.get() else None
+    cache: dict[object, Any] | None = {} if _remembers.get() else None
     set_mode(autocast=Autocast(get_autocast_dtype("cpu"), cache) if enabled else None)
 
 
@@ -225,7 +225,7 @@ def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: dtype | None =
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
 
     @functools.wraps(fwd)
-    def decorated(ctx: FunctionCtx, *args: Any, **kwargs: Any) -> object:
+    def decorated(ctx: FunctionCtx, *args: object, **kwargs: object) -> object:
         ctx._dtype = get_autocast_dtype(device_type)
         enabled = is_autocast_enabled(device_type)
         if cast_inputs is None or not enabled:
@@ -266,7 +266,7 @@ def custom_bwd(bwd: Any = None, *, device_type: str) -> Any:
         return functools.partial(custom_bwd, device_type=device_type)
 
     @functools.wraps(bwd)
-    def decorated(ctx: FunctionCtx, *args: Any, **kwargs: Any) -> object:
+    def decorated(ctx: FunctionCtx, *args: object, **kwargs: object) -> object:
         with autocast(device_type=device_type, enabled=ctx._fwd_used_autocast, dtype=ctx._dtype):
             return bwd(ctx, *args, **kwargs)
 

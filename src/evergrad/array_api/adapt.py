@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
 from evergrad.ops.surface.public import FUNCTIONS, expose
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
@@ -74,7 +77,7 @@ def binary(
         enter(name, adapter(source[name]), source[name], into)
 
 
-def meeting(*values: object) -> list[Any]:
+def meeting(*values: object) -> Leaves:
     """The values with all tensors in one element type, whatever their number of dimensions.
 
     A Python number is left to the engine, where it counts only by its kind.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from evergrad.core.vmap import vmap
 from evergrad.extension import provides
 from evergrad.ops.rows.creation.constants import zeros_like
 from evergrad.ops.rows.movement.views import expand, movedim, view_as_is
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 
 @provides("function_equation")
@@ -65,12 +68,12 @@ class CustomOp(Op):
     __slots__ = ("build", "cls", "count", "fixed", "randomness")
 
     def __init__(
-        self, cls: type[Function], count: int, build: Callable[..., object], fixed: list[Any]
+        self, cls: type[Function], count: int, build: Callable[..., object], fixed: Leaves
     ) -> None:
         self.cls: type[Function] = cls
         self.count: int = count  # how many of the arguments are inputs
         self.build: Callable[..., Any] = build  # the call's arguments from its input tensors
-        self.fixed: list[Any] = fixed  # the arguments, ``None`` for tensors
+        self.fixed: Leaves = fixed  # the arguments, ``None`` for tensors
         self.randomness: str = "error"  # of the vmap that batches it
         super().__init__(
             f"custom:{cls.__name__}", family="custom", in_table=False,
@@ -254,7 +257,7 @@ def _batched_function(op: CustomOp, dims: Sequence[object]) -> type[Function]:
             inputs = ctx.saved_tensors
             places = (*dims, *(0 for _ in cotangents))
             found = iter(vmap(pull, in_dims=places, randomness="same")(*inputs, *cotangents))
-            grads: list[Any] = []
+            grads: Leaves = []
             for value, dim in zip(inputs, dims, strict=True):
                 if value.dtype.category < dtypes.FLOATING:
                     grads.append(None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from evergrad.errors import GradientError
 from evergrad.extension import provides
 from evergrad.ops.reference import DOCS
 from evergrad.ops.rows.creation.constants import ones, ones_like, zeros_like
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves, Tree
 
 Place = Tensor | GradientEdge  # in a graph
 TensorOrTensors = Place | GraphNode | Sequence[Place | GraphNode]
@@ -117,7 +120,7 @@ def backward(
     retain_graph: bool | None = None,
     create_graph: bool = False,
     grad_variables: Any = None,
-    inputs: Any = None,
+    inputs: Tree = None,
 ) -> None:
     """Accumulate the gradient of ``tensors`` into the ``.grad`` of the leaves they came from.
 
@@ -163,7 +166,7 @@ def backward(
 def _run_to(
     roots: Any, inputs: tuple[Place, ...], keep: bool, create_graph: bool, accumulate: bool,
     stops_at_targets: bool = False,
-) -> list[Any]:  # fmt: skip
+) -> Leaves:  # fmt: skip
     targets: dict[tuple[int, int], list[int]] = {}
     nodes: list[GraphNode] = []
     for place, tensor in enumerate(inputs):
@@ -183,7 +186,7 @@ def _run_to(
 
 def grad_up_to(
     outputs: Sequence[Tensor], inputs: Sequence[Tensor], grad_outputs: Sequence[Tensor]
-) -> list[Any]:
+) -> Leaves:
     """The gradients with respect to the inputs, each of which counts as a leaf: what it was
     computed from is not differentiated. The graph is kept; ``None`` for an input that took no
     part."""

@@ -31,6 +31,9 @@ from evergrad.extension import ExtensionPoint
 from evergrad.ops.rows.creation.constants import zeros
 from evergrad.ops.rows.movement.views import sum_to_type
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Args, Leaves, Tree
+
 _as_equation: ExtensionPoint[..., Any] = ExtensionPoint("function_equation")
 
 
@@ -61,7 +64,7 @@ class FunctionCtx:
     def __init__(self) -> None:
         self._to_save: tuple[Any, ...] = ()
         self._for_forward: tuple[Any, ...] | None = None
-        self._saved: list[Any] | None = []
+        self._saved: Leaves | None = []
         self._dirty: tuple[Tensor, ...] = ()
         self._without_grad: tuple[Tensor, ...] = ()
         self._materialize = True
@@ -100,7 +103,7 @@ class FunctionCtx:
         def __setattr__(self, name: str, value: object) -> None: ...
 
     @property
-    def saved_tensors(self) -> tuple[Any, ...]:
+    def saved_tensors(self) -> Args:
         """The tensors given to ``save_for_backward``."""
         node = self._node()
         if node is None:
@@ -153,10 +156,10 @@ class FunctionNode(GraphNode):
     def next_functions(self) -> tuple[tuple[GraphNode | None, int], ...]:
         return tuple(zip(self.parents, self.indices, strict=True))
 
-    def run(self, values: list[Any], on_tensors: bool, keep_graph: bool) -> list[Any]:
+    def run(self, values: Leaves, on_tensors: bool, keep_graph: bool) -> Leaves:
         """Call the user's backward with cotangents, and check what it returns."""
         assert self.ctx is not None
-        given: list[Any] = []
+        given: Leaves = []
         for value, type in zip(values, self.types, strict=True):
             if value is None and type is not None and self.ctx._materialize:
                 given.append(zeros(type.shape, dtype=type.dtype))
@@ -173,7 +176,7 @@ class FunctionNode(GraphNode):
             return grads
         return [None if g is None else as_cotangent(g) for g in grads]
 
-    def _checked(self, found: object) -> list[Any]:
+    def _checked(self, found: object) -> Leaves:
         grads = list(found) if isinstance(found, (tuple, list)) else [found]
         while len(grads) > len(self.parents) and grads[-1] is None:
             grads.pop()
@@ -242,7 +245,7 @@ class Function:
         raise NotImplementedError("You must implement the forward function for custom Function.")
 
     @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: FunctionCtx, inputs: Tree, output: Tree) -> None:
         """Store on ``ctx`` what backward needs, where ``forward`` takes no ``ctx``."""
         raise NotImplementedError("setup_context is not implemented.")
 
@@ -251,11 +254,11 @@ class Function:
         @staticmethod
         def backward(ctx: FunctionCtx, *args: Any, **kwargs: Any) -> Any: ...
         @staticmethod
-        def jvp(ctx: FunctionCtx, *args: Any, **kwargs: Any) -> Any: ...
+        def jvp(ctx: FunctionCtx, *args: object, **kwargs: object) -> Any: ...
         @staticmethod
-        def vmap(info: Any, in_dims: Any, *args: Any, **kwargs: Any) -> Any: ...
+        def vmap(info: Any, in_dims: Any, *args: object, **kwargs: object) -> Any: ...
         @staticmethod
-        def vjp(ctx: FunctionCtx, *args: Any, **kwargs: Any) -> Any: ...
+        def vjp(ctx: FunctionCtx, *args: object, **kwargs: object) -> Any: ...
     else:
 
         @staticmethod
@@ -362,7 +365,7 @@ def _differentiable(ctx: FunctionCtx, value: object) -> bool:
 
 
 def _connect(
-    node: FunctionNode, ctx: FunctionCtx, args: object, results: Any, outputs: list[Any]
+    node: FunctionNode, ctx: FunctionCtx, args: object, results: Tree, outputs: Leaves
 ) -> None:
     """Make the node the history of the results that have a derivative."""
     ctx._node = weakref.ref(node)
@@ -383,9 +386,9 @@ def _connect(
             output._node, output._index = node, place
 
 
-def _save(ctx: FunctionCtx, args: Any, results: Any, outputs: list[object]) -> None:
+def _save(ctx: FunctionCtx, args: Any, results: Tree, outputs: list[object]) -> None:
     """Turn what was given to ``save_for_backward`` into entries that close no cycle."""
-    entries: list[Any] = []
+    entries: Leaves = []
     for tensor in ctx._to_save:
         if tensor is None:
             entries.append(None)
@@ -478,7 +481,7 @@ def once_differentiable(function: Callable[..., object]) -> Callable[..., Any]:
     """
 
     @functools.wraps(function)
-    def wrapper(ctx: FunctionCtx, *args: Any) -> object:
+    def wrapper(ctx: FunctionCtx, *args: object) -> object:
         with using(grad=False):
             outputs = function(ctx, *args)
         if not STATE.get().grad:
@@ -514,7 +517,7 @@ class _Refusal(GraphNode):
     def out_types(self) -> tuple[TensorType, ...]:
         return self.types
 
-    def run(self, values: list[object], on_tensors: bool, keep_graph: bool) -> list[Any]:
+    def run(self, values: list[object], on_tensors: bool, keep_graph: bool) -> Leaves:
         raise GradientError(
             "trying to differentiate twice a function that was marked with @once_differentiable"
         )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.autograd.engine import grad as graph_grad
 from evergrad.core.tensor import Tensor
 from evergrad.func import derivatives
 from evergrad.ops.rows.creation.constants import ones_like, zeros_like
 from evergrad.ops.rows.movement.views import reshape
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
@@ -144,7 +147,7 @@ def hessian(
 
 
 def vhp(
-    func: Callable[..., Any], inputs: object, v: object = None, create_graph: bool = False,
+    func: AnyFunction, inputs: object, v: object = None, create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Any, Any]:  # fmt: skip
     """``(func(*inputs), vector-Hessian product)``"""

@@ -7,7 +7,7 @@ sides; reverse mode, forward mode and batched reverse mode must agree with the s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from evergrad.core.types import Array
 from evergrad.func.derivatives import jvp
 from evergrad.ops.rows.movement.complex_parts import view_as_real
 from evergrad.ops.rows.movement.joining import stack
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Args, Tree
 
 
 class GradcheckError(RuntimeError):
@@ -42,7 +45,7 @@ class GradcheckError(RuntimeError):
     """
 
 
-def _as_inputs(inputs: Any) -> tuple[object, ...]:
+def _as_inputs(inputs: Tree) -> tuple[object, ...]:
     return (inputs,) if isinstance(inputs, (Tensor, TensorHolder)) else tuple(inputs)
 
 
@@ -134,7 +137,7 @@ def _pull(output: Tensor, target: Tensor, cotangents: list[Tensor], batched: boo
 
 
 def _check_forward(
-    func: Callable[..., object], inputs: tuple[Any, ...], which: int,
+    func: Callable[..., object], inputs: Args, which: int,
     rows: list[tuple[int, complex, list[Array]]], atol: float, rtol: float,
 ) -> None:  # fmt: skip
     target = detached(inputs[which])

@@ -12,10 +12,13 @@ import inspect
 import warnings
 from collections.abc import Callable
 from contextvars import Token
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from evergrad.core.package_name import package_name
 from evergrad.core.state import STATE, State, set_mode
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound="_Mode")
@@ -49,7 +52,7 @@ class _Mode:
 
         return within  # type: ignore[return-value]
 
-    def _decorate_generator(self, function: Callable[..., Any]) -> Callable[..., object]:
+    def _decorate_generator(self, function: AnyFunction) -> Callable[..., object]:
         @functools.wraps(function)
         def within(*args: object, **kwargs: object) -> Any:
             generator = function(*args, **kwargs)

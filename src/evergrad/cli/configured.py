@@ -25,6 +25,7 @@ from evergrad.train.task import TASKS, task_class
 from evergrad.utils.atomic_file import unwritable
 
 if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
     from evergrad.train.state import TrainingState
     from evergrad.train.step import TrainingStep
 
@@ -51,7 +52,7 @@ def takes_configuration(command: Callable[..., object]) -> Callable[..., object]
 
 def takes_size(
     helps: dict[str, str],
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Callable[[AnyFunction], AnyFunction]:
     """Give a command a flag per preset, of which at most one may be present; the function gets
     its name, or ``None``, as ``size``."""
 

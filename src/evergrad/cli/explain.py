@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,8 +19,11 @@ from evergrad.cli.configured import (
 )
 from evergrad.train.config import RunConfig
 
+if TYPE_CHECKING:
+    from evergrad.core.types import JsonObject
 
-def explanations(config: RunConfig) -> dict[str, Any]:
+
+def explanations(config: RunConfig) -> JsonObject:
     """The explanation of each program of a training step. No step is done."""
     with prepared(config) as training:
         found = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,6 +23,9 @@ from evergrad.cli.timeline import draw_timeline
 from evergrad.memory.reports import size as told
 from evergrad.train.config import RunConfig
 
+if TYPE_CHECKING:
+    from evergrad.core.types import JsonObject
+
 _AT_PEAK = 12
 
 
@@ -32,7 +35,7 @@ class Plans:
 
     parameters: int
     rows: list[tuple[str, str, str]]  # name, bytes, note
-    programs: dict[str, dict[str, Any]]
+    programs: dict[str, JsonObject]
 
     @property
     def activations(self) -> int:
@@ -126,7 +129,7 @@ def _heading(name: str) -> str:
     return PROGRAMS.get(name, name)
 
 
-def _peak(program: dict[str, Any]) -> list[str]:
+def _peak(program: JsonObject) -> list[str]:
     living = [program["buffers"][number] for number in program["at_peak"]]
     lines = [f"{told(b['bytes']):>12}  {b['label']}" for b in living[:_AT_PEAK]]
     rest = living[_AT_PEAK:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
@@ -11,6 +11,9 @@ import click
 from evergrad.cli.served import memory_line, service_of, takes_model
 from evergrad.train.config import ConfigError
 from evergrad.train.packages import package
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Kwargs
 
 PORT = click.IntRange(0, 65535)
 
@@ -42,7 +45,7 @@ def serve(checkpoint: Path, host: str, port: int, token: str | None, **options: 
 
 
 def start(
-    checkpoint: Path, host: str, port: int, token: str | None, options: dict[str, Any], *,
+    checkpoint: Path, host: str, port: int, token: str | None, options: Kwargs, *,
     page: bool,
 ) -> None:  # fmt: skip
     """Load the model and serve until a signal."""

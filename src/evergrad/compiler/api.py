@@ -53,7 +53,7 @@ from evergrad.keywords import unknown_keyword
 from evergrad.memory import pool
 
 if TYPE_CHECKING:
-    from evergrad.core.types import Args, Kwargs
+    from evergrad.core.types import AnyFunction, Args, Kwargs
 
 
 _optimized_module: ExtensionPoint[..., object] = ExtensionPoint("optimized_module")
@@ -169,7 +169,7 @@ class Compiled(KeptPrograms):
     )  # fmt: skip
 
     def __init__(
-        self, function: Callable[..., Any], check_finite: bool = False,
+        self, function: AnyFunction, check_finite: bool = False,
         memory_limit: int | None = None, fullgraph: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(function, check_finite, memory_limit)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -14,7 +17,7 @@ class CompiledFunction(Protocol[P, R_co]):
     """The methods of :class:`~evergrad.compiler.api.Compiled`, with the types of the function."""
 
     __name__: str
-    __wrapped__: Callable[..., Any]
+    __wrapped__: AnyFunction
     last_call: Any
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...

@@ -6,8 +6,8 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from evergrad.compiler.cache.new_signatures import REASON, SMALL_ELEMENTS, NewSignatures
 from evergrad.compiler.cache.program_lru import ProgramLRU
@@ -23,6 +23,9 @@ from evergrad.compiler.frontend.variant import Variant
 from evergrad.compiler.runtime.arena import SharedArena
 from evergrad.core.source_location import user_stacklevel
 from evergrad.core.storage import Storage
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 # The most variants kept per signature, and the most fast paths.
 VARIANT_LIMIT = 8
@@ -61,14 +64,12 @@ class KeptPrograms:
         "refusal", "replacements", "small_calls", "stale_programs", "variants", "varying_storages",
     )  # fmt: skip
 
-    def __init__(
-        self, function: Callable[..., Any], check_finite: bool, memory_limit: int | None
-    ) -> None:
+    def __init__(self, function: AnyFunction, check_finite: bool, memory_limit: int | None) -> None:
         self.function = function
         self.check_finite = check_finite
         self.memory_limit = memory_limit
         self.function_name = getattr(function, "__qualname__", type(function).__name__)
-        self.variants: dict[Any, list[Variant]] = {}
+        self.variants: dict[object, list[Variant]] = {}
         # The memory of its programs, and which of them are kept.
         self.arena = SharedArena()
         self.programs = ProgramLRU[Variant, Variant]()
@@ -81,7 +82,7 @@ class KeptPrograms:
         # How often the variants of a signature were replaced, since guards keep failing.
         self.replacements: Counter[object] = Counter()
         # How often calls have run in segments that are too small to be worth their recording.
-        self.small_calls: dict[Any, _SmallCalls] = {}
+        self.small_calls: dict[object, _SmallCalls] = {}
         self.calls_without: int = 0
         # Storages, not of arguments, of which the function reads elements that keep changing, and
         # how often that made a program invalid.

@@ -21,7 +21,7 @@ from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
 if TYPE_CHECKING:
     from evergrad.core.prepared import Recorder
-    from evergrad.core.types import Array
+    from evergrad.core.types import Array, Leaves
 
 # Plans with more intermediate memory at once run op by op, in the ledger.
 _MOST_SCRATCH = 1 << 18
@@ -32,7 +32,7 @@ _CONTIGUOUS, _STRIDED, _SEVERAL = 0, 1, 2
 Step = tuple[Any, tuple[int, ...]]
 
 
-def _itself(array: Any) -> Array:
+def _itself(array: Array) -> Array:
     result: Array = array
     return result
 
@@ -55,9 +55,9 @@ class ArrayPlan:
     __slots__ = ("constants", "plain", "results", "scratch", "steps")
 
     def __init__(
-        self, constants: list[Any], steps: list[Any], results: list[Result], scratch: int
+        self, constants: Leaves, steps: Leaves, results: list[Result], scratch: int
     ) -> None:
-        self.constants: list[Any] = constants
+        self.constants: Leaves = constants
         # Evaluator, what it gives, the slot of one operand or what takes several of the slots, the
         # number of operands, slots not needed any more.
         self.steps: list[tuple[Any, int, Any, int, tuple[int, ...]]] = steps
@@ -69,7 +69,7 @@ class ArrayPlan:
         self.plain = [(r.slot, r.type) for r in results] if is_plain else None
 
     def run(self, state: State, tensors: list[Tensor]) -> list[Tensor]:
-        values: list[Any] = []
+        values: Leaves = []
         for tensor in tensors:
             values.append(tensor._value)
         values += self.constants
@@ -103,7 +103,7 @@ class ArrayPlan:
             return results
         return self.viewed(state, tensors, values)
 
-    def viewed(self, state: State, tensors: list[Tensor], values: list[Any]) -> list[Tensor]:
+    def viewed(self, state: State, tensors: list[Tensor], values: Leaves) -> list[Tensor]:
         """The results, some of which are views or arguments."""
         bases: dict[int, Tensor] = {}
         found = []
@@ -212,7 +212,7 @@ class PlanSteps:
         kept = {end.slot for end in ends}
         new = {i: i for i in range(self.given)}
         base, sizes = dict(new), dict.fromkeys(new, 0)
-        known: dict[Any, int] = {}
+        known: dict[object, int] = {}
         chosen: list[tuple[Any, tuple[int, ...], int]] = []
         for target, slots, made in self.needed(kept):
             operands = tuple([new[s] for s in slots])
@@ -242,14 +242,14 @@ def _is_evaluation(step: tuple[Any, tuple[int, ...], range]) -> bool:
     return isinstance(target, Specialization) and target.single
 
 
-def _is_view(target: Any) -> bool:
+def _is_view(target: object) -> bool:
     return target is detached or (target.__class__ is Specialization and bool(target.op.alias))
 
 
 def _with_deaths(
     chosen: list[tuple[Any, tuple[int, ...], int]], given: int, kept: set[int],
     base: dict[int, int], sizes: dict[int, int],
-) -> tuple[list[Any], int]:  # fmt: skip
+) -> tuple[Leaves, int]:  # fmt: skip
     """The steps with the slots that are not needed after them, and the bytes held at once."""
     last: dict[int, int] = {}  # of slots, and of the memory that views share
     ends: dict[int, int] = {}

@@ -37,7 +37,7 @@ class Autocast:
         self, dtype: dtype, cache: dict[object, tuple[Tensor, int, Tensor]] | None
     ) -> None:
         self.dtype: dtypes.dtype = dtype
-        self.cache: dict[Any, tuple[Tensor, int, Tensor]] | None = cache
+        self.cache: dict[object, tuple[Tensor, int, Tensor]] | None = cache
 
     def convert_arguments(
         self, policy: AutocastPolicy | None, args: tuple[object, ...]

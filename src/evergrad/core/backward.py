@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,9 @@ from evergrad.core.vjp_program import BORROWED, FRESH
 from evergrad.extension import provides
 from evergrad.memory import pool
 from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 # A node with the cotangents of its results so far, and for each whether its memory is owned by the
 # pass, so that it may be added to in place.
@@ -106,7 +109,7 @@ class BackwardPass:
         self.add_to_grad: Callable[[Tensor, Any, bool], None] = (
             accumulate_tensor if self.on_tensors else accumulate_array
         )
-        self.results: list[Any] = []
+        self.results: Leaves = []
         self.pending_bytes: int = 0
         self.pending: dict[int, Pending] = {}
         self.heap: list[int] = []
@@ -233,7 +236,7 @@ class BackwardPass:
             self.pending_bytes += nbytes
             LEDGER.hold(nbytes)
 
-    def uncount(self, values: list[Any], owned: list[bool]) -> None:
+    def uncount(self, values: Leaves, owned: list[bool]) -> None:
         for value, own in zip(values, owned, strict=True):
             if own:
                 self.count(-value.nbytes)
@@ -452,7 +455,7 @@ class BackwardPass:
 
     # -- targets ----------------------------------------------------------------------------
 
-    def collect(self, node: GraphNode, values: list[Any], owned: list[bool]) -> None:
+    def collect(self, node: GraphNode, values: Leaves, owned: list[bool]) -> None:
         """Store the cotangents of a target in memory that is not aliased."""
         assert self.targets is not None
         for index, value in enumerate(values):
@@ -485,7 +488,7 @@ def saved_tensors(node: Node) -> list[Tensor]:
         raise freed_error(node)
     specialization = node.vjp_program.specialization
     count = len(specialization.types)
-    tensors: list[Any] = []
+    tensors: Leaves = []
     for i, entry in zip(node.vjp_program.saves, node.saved, strict=True):
         if i < count:
             parent, type = node.parents[i], specialization.operands[i]

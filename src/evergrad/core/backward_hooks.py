@@ -7,7 +7,7 @@ replacements of the same types. ``on_tensors`` says whether the pass runs on ten
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from evergrad.core.node import GraphNode
 from evergrad.core.op import TABLE
 from evergrad.core.source_location import describe
 from evergrad.core.tensor import Tensor, from_array
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Args, Tree
 
 
 def hook_argument(value: Any, owned: bool, on_tensors: bool) -> Any:
@@ -80,7 +83,7 @@ def call_node_hooks(
     return [_as_value(g, on_tensors) for g in given]
 
 
-def _check_replacement(node: GraphNode, changed: object, given: Any) -> None:
+def _check_replacement(node: GraphNode, changed: object, given: Tree) -> None:
     if not isinstance(changed, Tensor):
         raise TypeError(
             f"a hook on a gradient of {node.name()} returned {type(changed).__name__}; it must "
@@ -93,7 +96,7 @@ def _check_replacement(node: GraphNode, changed: object, given: Any) -> None:
         )
 
 
-def _replaced(node: GraphNode, changed: object, given: tuple[object, ...]) -> tuple[Any, ...]:
+def _replaced(node: GraphNode, changed: object, given: tuple[object, ...]) -> Args:
     """The gradients after a hook on a node, checked."""
     if changed is None:
         return given

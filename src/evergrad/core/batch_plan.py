@@ -10,7 +10,7 @@ ones run. The rows are those that the rules would bind, so that the results have
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad import config
 from evergrad.core.eager.fusion import on_clear
@@ -21,6 +21,9 @@ from evergrad.core.state import STATE, State, using
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
+
 Batched = tuple[Any, int | None]
 Dims = Sequence[int | None]
 
@@ -29,7 +32,7 @@ _MOST_GRAPHS = 1 << 8
 
 # By structure: a plan with the dimensions of its results; true for a graph that was seen once;
 # false for one that has no plan.
-_plans: dict[Any, Any] = {}
+_plans: dict[object, Any] = {}
 
 
 @on_clear
@@ -85,7 +88,7 @@ def _key(
         or config.EAGER_KERNEL_ELEMENTS is not None
     ):
         return None
-    key: list[Any] = [trace is None, state.grad, state.inference, size, *dims]
+    key: Leaves = [trace is None, state.grad, state.inference, size, *dims]
     first: dict[int, int] = {}
     for number, tensor in enumerate(tensors):
         type, value = tensor._type, tensor._value
@@ -100,7 +103,7 @@ def _key(
         seen = first.setdefault(id(tensor), number)
         if seen != number:
             key.append((seen,))
-    slots: dict[Any, int] = {var: i for i, var in enumerate(graph.inputs)}
+    slots: dict[object, int] = {var: i for i, var in enumerate(graph.inputs)}
     for var, _ in graph.captures:
         slots[var] = len(slots)
     for eqn in graph.equations:

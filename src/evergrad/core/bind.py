@@ -35,7 +35,7 @@ from evergrad.memory import pool
 
 if TYPE_CHECKING:
     from evergrad.core.prepared import Recorder
-    from evergrad.core.types import Args, Attrs, DtypeLike
+    from evergrad.core.types import Args, Attrs, DtypeLike, Key, Leaves
 
 _new: Any = object.__new__
 Scalar: tuple[type, ...] = (bool, int, float, complex)
@@ -56,7 +56,7 @@ def bind(op: Op, *args: object, **attrs: object) -> Any:
             va = a._value
         else:
             ta, va = type(a), a
-        types: tuple[Any, ...] = (ta,)
+        types: Key = (ta,)
     elif count == 2:
         a, b = args
         if isinstance(a, Tensor):
@@ -71,8 +71,8 @@ def bind(op: Op, *args: object, **attrs: object) -> Any:
             tb, vb = type(b), b
         types = (ta, tb)
     else:
-        found: list[Any] = []
-        values: list[Any] = []
+        found: Leaves = []
+        values: Leaves = []
         for arg in args:
             if isinstance(arg, Tensor):
                 found.append(arg._type)
@@ -242,7 +242,7 @@ def apply_direct(state: State, specialization: Specialization, args: tuple[objec
 
 
 def bind_and_prepare(
-    calls: dict[Any, Specialization], key: object, op: Op, *args: Tensor, **attrs: object
+    calls: dict[object, Specialization], key: object, op: Op, *args: Tensor, **attrs: object
 ) -> Any:
     """Bind a row, and keep its specialization for calls of the same ``key``: the types of the
     arguments and whatever else decides the attributes."""
@@ -258,7 +258,7 @@ def bind_and_prepare(
 
 
 def _bind_unresolved(
-    op: Op, key: object, types: tuple[Any, ...], args: tuple[object, ...], attrs: Attrs
+    op: Op, key: object, types: Key, args: tuple[object, ...], attrs: Attrs
 ) -> object:
     """Convert the arguments to what rows take, or resolve the specialization; then bind again."""
     state = STATE.get()

@@ -46,6 +46,7 @@ from evergrad.core.types import Attrs
 from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction, Key
     from evergrad.core.vjp_program import VjpProgram
 
 _grad: ExtensionPoint[..., Sequence[Tensor | None]] = ExtensionPoint("grad")
@@ -157,7 +158,7 @@ class Body:
     )  # fmt: skip
 
     def __init__(
-        self, op: CompositeOp, structure: Structure, graph: Graph, key: Any,
+        self, op: CompositeOp, structure: Structure, graph: Graph, key: object,
         of: Body | None = None, wanted: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         assert not graph.captures and not graph.writes, f"{op.name} is not closed: {graph}"
@@ -182,7 +183,7 @@ class Body:
 
     def run(self, *arrays: Any) -> Any:
         """Evaluate it with NumPy."""
-        env: dict[Any, Any] = dict(zip(self.graph.inputs, arrays, strict=True))
+        env: dict[object, Any] = dict(zip(self.graph.inputs, arrays, strict=True))
         for eqn in self.graph.equations:
             found = eqn.specialization.run(*[env[a] if isinstance(a, Var) else a for a in eqn.args])
             env.update(zip(eqn.outs, (found,) if eqn.specialization.single else found, strict=True))
@@ -251,7 +252,7 @@ class CompositeOp(Op):
     where the inner graph does not.
     """
 
-    specializations: dict[Any, Specialization]
+    specializations: dict[object, Specialization]
 
     __slots__ = ("derivative", "function", "kernel_arguments")
 
@@ -273,7 +274,7 @@ class CompositeOp(Op):
         )  # fmt: skip
         self.nan_safe_vjp: Callable[..., object] = _pull
 
-    def resolve(self, key: Any, types: Any, attrs: Attrs) -> Specialization:
+    def resolve(self, key: object, types: Any, attrs: Attrs) -> Specialization:
         specialization = self.specializations[key] = BodySpecialization(self, attrs["body"])
         return specialization
 
@@ -314,7 +315,7 @@ class BodySpecialization(Specialization):
         self.differentiable: bool = any(t.dtype.category >= dtypes.FLOATING for t in self.out_types)
         self.always_contiguous = False
         self.vjp_programs: dict[int, VjpProgram] = {}
-        self.run: Callable[..., Any] = body.run
+        self.run: AnyFunction = body.run
 
     def formula(self, needs: int, nan_safe: bool) -> Callable[..., object]:
         return partial(_pull, needs, nan_safe)
@@ -368,7 +369,7 @@ class Composite(EagerComposite):
         # The row of a derivative gives a tuple, of as many cotangents as are needed.
         backward = CompositeOp(f"{name}_backward", 2) if derivative else None
         self.op: CompositeOp = CompositeOp(name, outputs, self, backward, keeps, aten)
-        self.bodies: dict[Any, Body] = {}
+        self.bodies: dict[object, Body] = {}
 
     def __call__(self, *args: Any, **attrs: object) -> Any:
         state = STATE.get()
@@ -387,7 +388,7 @@ class Composite(EagerComposite):
     def traced(self) -> Composite:
         return self
 
-    def keeps_precision(self, types: tuple[Any, ...], attrs: Attrs) -> bool:
+    def keeps_precision(self, types: Key, attrs: Attrs) -> bool:
         return not any(map(_is_lifted, attrs.values())) and self.body(types, attrs).uncast
 
     def body(self, types: tuple[TensorType | None, ...], attrs: Attrs) -> Body:

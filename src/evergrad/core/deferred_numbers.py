@@ -62,7 +62,7 @@ _OPS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div"}
 def _binary(name: str, swapped: bool) -> Callable[[DeferredNumber, object], object]:
     function = getattr(operator, name)
 
-    def method(self: DeferredNumber, other: Any) -> object:
+    def method(self: DeferredNumber, other: object) -> object:
         if isinstance(other, Tensor):
             return NotImplemented
         op = _OPS.get(name)
@@ -91,7 +91,7 @@ def _operand(other: object) -> Any:
 def _comparison(
     test: Callable[[object, object], object],
 ) -> Callable[[DeferredNumber, object], object]:
-    def method(self: DeferredNumber, other: Any) -> object:
+    def method(self: DeferredNumber, other: object) -> object:
         if isinstance(other, Tensor):
             return NotImplemented
         return test(self.number(), other.number() if type(other) is DeferredNumber else other)
@@ -100,7 +100,7 @@ def _comparison(
 
 
 def _reading(name: str) -> Callable[..., object]:
-    def method(self: DeferredNumber, *args: Any) -> object:
+    def method(self: DeferredNumber, *args: object) -> object:
         value = self.number()
         function = getattr(type(value), name, None)
         return complex(value) if function is None else function(value, *args)

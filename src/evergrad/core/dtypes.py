@@ -118,7 +118,7 @@ _TO_REAL = {complex64: float32, complex128: float64}
 _TO_COMPLEX = {
     float32: complex64, float64: complex128, complex64: complex64, complex128: complex128,
 }  # fmt: skip
-_OF_PYTHON: dict[Any, dtype] = {bool: bool_, int: int64, float: float64, complex: complex128}
+_OF_PYTHON: dict[object, dtype] = {bool: bool_, int: int64, float: float64, complex: complex128}
 
 _default_float = float32
 

@@ -22,6 +22,7 @@ from evergrad.memory import pool
 
 if TYPE_CHECKING:
     from evergrad.core.op import ArgType, Attrs, Op
+    from evergrad.core.types import AnyFunction
 
 
 # Rows of so many elements are worth a loop each.
@@ -58,7 +59,7 @@ def _plain_evaluator(
     out_types: tuple[TensorType, ...],
 ) -> Callable[..., object]:
     function = op.eval
-    run: Callable[..., Any] = function
+    run: AnyFunction = function
     if op.prepare is not None:
         run = op.prepare(**attrs)
     elif attrs:
@@ -196,7 +197,7 @@ def _from_rows(
     return run
 
 
-def _into_pool(function: Callable[..., Any]) -> Callable[..., object]:
+def _into_pool(function: AnyFunction) -> Callable[..., object]:
     """Copy results to pooled memory, which is poisoned when it is released."""
 
     def moved(array: Array) -> Array:

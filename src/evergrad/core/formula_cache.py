@@ -8,7 +8,7 @@ step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.functionalize import SymbolicNumber, functionalizing_trace
@@ -19,6 +19,9 @@ from evergrad.core.state import STATE, State, using
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Graph, Trace, Var
 from evergrad.core.tracing import trace_value, tracing
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 # The most combinations of types cached for one formula.
 _MOST_GRAPHS = 256
@@ -31,7 +34,7 @@ class Formula:
         self.function = function
         self.options = options
         # By types of tensors and kinds of numbers; ``None`` where the function must be called.
-        self._graphs: dict[Any, Graph | None] = {}
+        self._graphs: dict[object, Graph | None] = {}
 
     def __call__(self, tensors: Sequence[Tensor], numbers: Sequence[object]) -> tuple[Tensor, ...]:
         """The results, computed or emitted into the running trace."""
@@ -62,7 +65,7 @@ class Formula:
     def _traced(self, tensors: Sequence[Tensor], numbers: Sequence[object]) -> Graph | None:
         scalar = tensor_type((), dtypes.float64)
         with using(trace=None), tracing() as tracer:
-            given: list[Any] = [tracer.input(tensor._type) for tensor in tensors]
+            given: Leaves = [tracer.input(tensor._type) for tensor in tensors]
             for number in numbers:
                 is_open = type(number) is SymbolicNumber
                 given.append(SymbolicNumber(tracer.input(scalar)) if is_open else number)
@@ -85,7 +88,7 @@ def _inlined(
 ) -> tuple[Tensor, ...]:
     """Copy the equations of a graph into a trace."""
     given = [*tensors, *(n.tensor for n in numbers if type(n) is SymbolicNumber)]
-    values: dict[Any, Any] = {
+    values: dict[object, Any] = {
         var: trace_value(trace, tensor) for var, tensor in zip(graph.inputs, given, strict=True)
     }
     location = user_location(2)

@@ -19,7 +19,7 @@ from evergrad.core.trace import Equation, Graph, Var
 from evergrad.core.vjp_program import reusable_arguments, shared_call
 
 if TYPE_CHECKING:
-    from evergrad.core.types import Args
+    from evergrad.core.types import AnyFunction, Args, Leaves
 
 Extents = tuple[int, ...]
 
@@ -73,7 +73,7 @@ class Call(NamedTuple):
 def calls_of(graph: Graph) -> tuple[tuple[Call, ...], tuple[int | None, ...]]:
     """The equations of a graph as calls, and the slots of its outputs. Slots are numbered: inputs,
     then results of equations."""
-    slot: dict[Any, int] = {var: i for i, var in enumerate(graph.inputs)}
+    slot: dict[object, int] = {var: i for i, var in enumerate(graph.inputs)}
     calls = []
     for eqn, reusable in zip(graph.equations, reusable_arguments(graph), strict=True):
         is_slot = tuple([isinstance(a, Var) for a in eqn.args])
@@ -220,7 +220,7 @@ class SharedCalls:
     __slots__ = ("allocated", "below", "calls", "constants", "inputs", "varying")
 
     def __init__(
-        self, calls: list[Any], constants: Sequence[object], inputs: int, below: int,
+        self, calls: Leaves, constants: Sequence[object], inputs: int, below: int,
         allocated: Sequence[tuple[Any, int]],
     ) -> None:  # fmt: skip
         """``allocated`` are the shapes and element sizes of the results that are no views."""
@@ -243,7 +243,7 @@ class SharedCalls:
         """The slot of a value that :func:`calls_of` has numbered."""
         return value if value < self.inputs else value + len(self.constants)
 
-    def numbers(self, extents: Extents) -> list[Any]:
+    def numbers(self, extents: Extents) -> Leaves:
         """The constants for these extents."""
         found = self.constants.copy()
         for i, value in self.varying:
@@ -276,14 +276,14 @@ def share_calls(
     """The calls on arrays of any extents, given the equations of one graph of the structure;
     ``None`` if a row has no such evaluator."""
     constants: list[object] = []
-    pairs: list[tuple[Callable[..., Any], list[Any]]] = []
+    pairs: list[tuple[AnyFunction, list[Any]]] = []
     for eqn, call in zip(equations, calls, strict=True):
         knows_attrs = not _has_product(call.attrs)
         found = evaluator(eqn.specialization, knows_attrs)
         if found is None:
             return None
         below = min(below, found.below)
-        given: list[Any] = []
+        given: Leaves = []
         for arg, is_slot in zip(call.args, call.is_slot, strict=True):
             given.append(arg if is_slot else _Constant(len(constants)))
             if not is_slot:

@@ -7,9 +7,12 @@ of the same kind: :meth:`TensorHolder.rebuilt` makes one of other elements.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from evergrad.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 
 class TensorHolder:
@@ -27,7 +30,7 @@ class TensorHolder:
         raise NotImplementedError
 
 
-def held(value: Any) -> Any:
+def held(value: object) -> Any:
     """The tensor of a value; anything else as it is."""
     return value.elements if isinstance(value, TensorHolder) else value
 
@@ -39,7 +42,7 @@ def as_held(like: object, found: Any) -> Any:
 
 def on_tensors(
     function: Callable[..., object], arguments: tuple[object, ...]
-) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+) -> tuple[AnyFunction, tuple[Any, ...]]:
     """A function of values as one of the tensors they hold, and these."""
     if not any(isinstance(a, TensorHolder) for a in arguments):
         return function, arguments

@@ -7,7 +7,7 @@ or traced.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from evergrad.core.tensor import Array, Tensor, current_node, on_storage
 from evergrad.core.trace import Trace, Var, leaked
 from evergrad.core.tracing import owner_of, trace_value
 from evergrad.core.views import ViewChain, base_of, view_ops_from
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 
 def assign(target: Tensor, value: Tensor, fresh: bool = False) -> Tensor:
@@ -237,8 +240,8 @@ def write_in_place(op: Op, target: Tensor, *others: object, **attrs: object) -> 
     state = STATE.get()
     if state.trace is None and op.takes_out:
         args = (target, *others)
-        types: list[Any] = []
-        values: list[Any] = []
+        types: Leaves = []
+        values: Leaves = []
         for arg in args:
             if isinstance(arg, Tensor):
                 types.append(arg._type)
@@ -306,7 +309,7 @@ def _weak_integers(specialization: Specialization) -> bool:
 
 
 def _run_into(
-    state: State, specialization: Specialization, target: Tensor, values: list[Any]
+    state: State, specialization: Specialization, target: Tensor, values: Leaves
 ) -> Tensor:
     if not is_plainly_writable(state, target):
         check_writable(state, target, None)

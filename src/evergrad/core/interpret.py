@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.bind import bind
 from evergrad.core.inplace import assign, copy_saved_values
@@ -12,9 +12,12 @@ from evergrad.core.state import without_autocast
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Args
+
 
 @without_autocast
-def interpret(graph: Graph, *args: object) -> tuple[Any, ...]:
+def interpret(graph: Graph, *args: object) -> Args:
     """The outputs of a graph, one equation after the other."""
     since = next_sequence()
     env: dict[Var, Any] = dict(zip(graph.inputs, args, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.bind import as_operand_tensor
@@ -17,6 +17,9 @@ from evergrad.core.tensor import Tensor, current_node
 from evergrad.core.trace import Graph, Var
 from evergrad.core.types import Attrs
 from evergrad.extension import ExtensionPoint
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 _grad: ExtensionPoint[..., tuple[Tensor, ...]] = ExtensionPoint("grad")
 
@@ -94,7 +97,7 @@ def _transposed_vjp(
             if t is not None and g is not None and g.requires_grad
         ]
         wanted = [p for p in probes if p.requires_grad]
-        found: list[Any] = [None] * len(wanted)
+        found: Leaves = [None] * len(wanted)
         if pairs and wanted:
             found = list(
                 _grad(

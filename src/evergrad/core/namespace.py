@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from evergrad.core.tensor import Tensor
+    from evergrad.core.types import AnyFunction
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,7 +32,7 @@ class Ops:
     isnan: Callable[..., Tensor]
     movedim: Callable[..., Tensor]
     narrow: Callable[..., Tensor]
-    nonzero: Callable[..., Any]
+    nonzero: AnyFunction
     products_before: Callable[..., Tensor]
     reshape: Callable[..., Tensor]
     select: Callable[..., Tensor]
@@ -41,7 +42,7 @@ class Ops:
     sum_to_type: Callable[..., Tensor]
     tensor: Callable[..., Tensor]
     view_as_real: Callable[..., Tensor]
-    where: Callable[..., Any]
+    where: AnyFunction
     zeros: Callable[..., Tensor]
     zeros_like: Callable[..., Tensor]
 

@@ -21,6 +21,7 @@ from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
     from evergrad.core.tensor import Tensor
+    from evergrad.core.types import AnyFunction, Leaves
     from evergrad.core.vjp_program import VjpProgram
 
 # Nodes are numbered in the order of their making: a parent has a smaller number than its child.
@@ -36,9 +37,9 @@ class Hooks:
 
     def __init__(self) -> None:
         self.on_result: dict[int, dict[int, Callable[..., object]]] = {}
-        self.before: dict[int, Callable[..., Any]] = {}
-        self.after: dict[int, Callable[..., Any]] = {}
-        self.metadata: dict[Any, Any] = {}  # what programs note about the node
+        self.before: dict[int, AnyFunction] = {}
+        self.after: dict[int, AnyFunction] = {}
+        self.metadata: dict[object, Any] = {}  # what programs note about the node
         # The tensors of retain_grad(), by result. Weak: a gradient that has a graph references this
         # node, which would close a cycle.
         self.retained: dict[int, weakref.ref[Tensor]] = {}
@@ -235,5 +236,5 @@ class FreedNode(GraphNode):
     def out_types(self) -> tuple[TensorType, ...]:
         return self.types
 
-    def run(self, values: list[object], on_tensors: bool, keep_graph: bool) -> list[Any]:
+    def run(self, values: list[object], on_tensors: bool, keep_graph: bool) -> Leaves:
         raise freed_error(self) if self.error is None else SavedValueError(self.error)

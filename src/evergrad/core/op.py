@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from evergrad.core.vjp_template import clear_templates, vjp_program
 from evergrad.extension import ExtensionPoint, provides
 from evergrad.memory.pool import on_trim
 
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
+
 _bind: ExtensionPoint[..., object] = ExtensionPoint("bind")
 
 ArgType = TensorType | type
@@ -51,12 +54,12 @@ _specializations_kept = 0
 
 # By public function: the specializations of its row by what it was called with. A call that was
 # made before needs neither its arguments normalized nor its attributes hashed.
-_prepared_calls: list[dict[Any, Specialization]] = []
+_prepared_calls: list[dict[object, Specialization]] = []
 
 
 def prepared_calls() -> dict[object, Specialization]:
     """A new table of prepared calls, cleared with the specializations."""
-    made: dict[Any, Specialization] = {}
+    made: dict[object, Specialization] = {}
     _prepared_calls.append(made)
     return made
 
@@ -136,11 +139,11 @@ class Op:
             TABLE[name] = self
         self.name: str = name
         self.family: str = family
-        self.type: Callable[..., Any] = type
-        self.eval: Callable[..., Any] = eval
+        self.type: AnyFunction = type
+        self.eval: AnyFunction = eval
         self.vjp: Callable[..., object] | str = vjp
         self.jvp: Callable[..., object] | None = jvp
-        self.batch: Callable[..., Any] | None = batch
+        self.batch: AnyFunction | None = batch
         self.promote: Callable[[tuple[ArgType, ...]], dtype | tuple[dtype, ...]] | None = promote
         self.outputs: int = outputs
         # "view": the result aliases the first argument; "reshape": where its strides allow;
@@ -177,7 +180,7 @@ class Op:
         # For a row whose evaluation is faster with extents known beforehand: given the evaluator of
         # any extents, the argument types and the attributes, makes the one of a specialization.
         self.prepare_for: Callable[..., Callable[..., object]] | None = None
-        self.specializations: dict[Any, Specialization] = {}
+        self.specializations: dict[object, Specialization] = {}
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -314,7 +317,7 @@ class Specialization:
         # results of less than two dimensions so.
         self.always_contiguous: bool = isinstance(op.eval, np.ufunc) and len(out_types[0].shape) < 2
         self.vjp_programs: dict[int, VjpProgram] = {}
-        self.run: Callable[..., Any] = evaluator(op, attrs, types, operands, out_types)
+        self.run: AnyFunction = evaluator(op, attrs, types, operands, out_types)
         # The loop of the in-place form, made by its first call; false if there is none.
         self.overwrite: Any = None
 

@@ -33,7 +33,7 @@ from evergrad.core.types import Args
 from evergrad.core.views import own_memory
 
 if TYPE_CHECKING:
-    pass
+    from evergrad.core.types import Leaves
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,12 +48,12 @@ _SEQUENCES = frozenset((tuple, list, Size))
 
 # By a description of the arguments: a plan; true for a call that was seen once; false for one that
 # has no plan.
-_tables: list[dict[Any, Any]] = []
+_tables: list[dict[object, Any]] = []
 
 
 def prepared(function: F) -> F:
     """Cache what a function binds (see the module)."""
-    plans: dict[Any, Any] = {}
+    plans: dict[object, Any] = {}
     _tables.append(plans)
 
     @functools.wraps(function)
@@ -65,7 +65,7 @@ def prepared(function: F) -> F:
             or config.EAGER_KERNEL_ELEMENTS is not None
         ):
             return function(*args, **kwargs)
-        key: list[Any] = []
+        key: Leaves = []
         tensors: list[Tensor] = []
         for a in args:  # the usual arguments without a call
             if a.__class__ is Tensor:
@@ -164,7 +164,7 @@ class Recorder:
         self.slots: dict[int, int] = {}
         self.held: list[Tensor] = []
         self.versions: list[int] = []
-        self.constants: list[Any] = []
+        self.constants: Leaves = []
         # What is called, the slots of its operands, and its first result among those held.
         self.steps: list[tuple[Any, list[int], int]] = []
         self.failed: bool = False
@@ -222,7 +222,7 @@ class Recorder:
             given - 1 - slot if slot < 0 else slot if slot < given else slot + len(self.constants)
         )
 
-    def plan(self, found: Any) -> Plan | None:
+    def plan(self, found: object) -> Plan | None:
         """The recorded plan, or none."""
         results = found if isinstance(found, (tuple, list)) else (found,)
         written = [t._storage.version for t in self.held] != self.versions
@@ -252,7 +252,7 @@ class Plan:
 
     __slots__ = ("arrays", "constants", "kind", "owned", "results", "steps")
 
-    def __init__(self, recorder: Recorder, found: Any, results: Sequence[Tensor]) -> None:
+    def __init__(self, recorder: Recorder, found: object, results: Sequence[Tensor]) -> None:
         self.kind = None if isinstance(found, Tensor) else found.__class__
         self.constants = recorder.constants
         chosen = PlanSteps(recorder, results)
@@ -275,7 +275,7 @@ class Plan:
             else:
                 found = self.arrays.run(state, tensors)
                 return found[0] if self.kind is None else self.made(found)
-        values: list[Any] = tensors + self.constants
+        values: Leaves = tensors + self.constants
         for target, slots in self.steps:
             args = (values[slots[0]],) if len(slots) == 1 else tuple([values[i] for i in slots])
             kind = target.__class__

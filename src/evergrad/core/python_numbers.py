@@ -12,7 +12,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from evergrad.core.functionalize import (
 )
 from evergrad.core.shapes import tensor_type
 from evergrad.core.tensor import Tensor, fresh
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 # Evaluates to a number of Python, from the state before a run.
 Expression = Callable[[], Any]
@@ -47,7 +50,7 @@ class Expressions:
 
     def __init__(self) -> None:
         self.expressions: list[Expression] = []
-        self.values: list[Any] = []
+        self.values: Leaves = []
         self.guards: list[tuple[Expression, Any]] = []
         # The numbers among the arguments of the call that runs, by position.
         self.arguments: dict[int, Any] = {}
@@ -207,7 +210,7 @@ class PythonNumber:
             self.trace, self.table, value, expression_of(function, operands), sources
         )
 
-    def read_all(self, operands: Any) -> list[Any]:
+    def read_all(self, operands: Any) -> Leaves:
         return [o.read() if type(o) is PythonNumber else o for o in operands]
 
     def outcome(self, test: Callable[..., object], *operands: object) -> object:
@@ -418,7 +421,7 @@ def _attach_methods() -> None:
 
 
 def _binary(function: Callable[..., object], swapped: bool) -> Callable[[Any, Any], Any]:
-    def method(self: PythonNumber, other: Any) -> object:
+    def method(self: PythonNumber, other: object) -> object:
         if isinstance(other, Tensor) or type(other) is DeferredNumber:
             return NotImplemented
         if type(other) is SymbolicNumber:
@@ -433,7 +436,7 @@ def _binary(function: Callable[..., object], swapped: bool) -> Callable[[Any, An
 
 
 def _comparison(test: Callable[[object, object], object]) -> Callable[[Any, Any], Any]:
-    def method(self: PythonNumber, other: Any) -> object:
+    def method(self: PythonNumber, other: object) -> object:
         if isinstance(other, Tensor):
             return NotImplemented
         if type(other) is SymbolicNumber and self.is_current():

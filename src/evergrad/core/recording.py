@@ -6,7 +6,7 @@ A node saves what its vjp program reads, by reference or through the saved-tenso
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.node import GraphNode, Node, next_sequence
 from evergrad.core.op import Specialization
@@ -20,6 +20,9 @@ from evergrad.core.trace import Var
 from evergrad.core.tracing import trace_value
 from evergrad.core.types import Args, Array
 from evergrad.extension import provides
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 _new_node = Node.__new__
 
@@ -114,7 +117,7 @@ def _save_all(
     A value of a trace is immutable, whatever is written to its tensor later. A composite saves its
     arguments only because its inner graph is not inlined yet: their tensors may be overwritten.
     """
-    kept: list[Any] = []
+    kept: Leaves = []
     count = len(args)
     may_overwrite = traced is not None and specialization.op.family == "composite"
     for i in saves:

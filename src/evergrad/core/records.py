@@ -7,13 +7,16 @@ flattened with their records.
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evergrad.core.dtypes import dtype
 from evergrad.core.tensor import Tensor
 from evergrad.core.tree import Fields, TreeSpec, children_of, flatten
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 _DATA = (int, float, complex, str, bytes, type(None), Tensor, np.generic, np.ndarray, dtype, range)
 _CONTAINERS = (list, tuple, dict)
@@ -43,7 +46,7 @@ def _is_plain_dataclass(kind: object) -> bool:
     return hasattr(kind, "__dataclass_fields__") and kind.__new__ is object.__new__
 
 
-def flatten_records(tree: object) -> tuple[list[Any], TreeSpec]:
+def flatten_records(tree: object) -> tuple[Leaves, TreeSpec]:
     """As ``tree_flatten``, with the fields of records as leaves."""
     return flatten(tree, children_with_records)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
@@ -14,6 +14,9 @@ from evergrad.core.python_numbers import DeferredNumber, PythonNumber, input_num
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.extension import provides
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 
 @provides("number_arithmetic")
@@ -42,7 +45,7 @@ def combined(op: str, number: SymbolicNumber, other: Any, swapped: bool) -> obje
     return SymbolicNumber(bind(TABLE[op], *pair), None if sources is None else value, sources)
 
 
-_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+_PYTHON: dict[str, AnyFunction] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
     "pow": operator.pow,
 }  # fmt: skip

@@ -2764,7 +2764,7 @@ class TensorMethods:
     def negative_(self) -> Tensor:
         """In-place form of :func:`evergrad.negative`: writes the result to this tensor, returns it."""
 
-    def new(self, *args: Any, size: _int | Sequence[_int] | None = None, other: Tensor | complex | np.generic | None = None, storage: Any = None, device: Device | str | _int | None = None) -> Tensor:
+    def new(self, *args: Any, size: _int | Sequence[_int] | None = None, other: Tensor | complex | np.generic | None = None, storage: Any = None, device: DeviceLike = None) -> Tensor:
         """A tensor of the same element type from sizes or data."""
 
     def new_empty(self, *sizes: _int | Sequence[_int], dtype: DtypeLike = None, device: DeviceLike = None, layout: LayoutLike = None, requires_grad: _bool = False, pin_memory: _bool = False, size: _int | Sequence[_int] | None=None) -> Tensor:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from evergrad.core.op import Op, Specialization
     from evergrad.core.storage import Storage
     from evergrad.core.tensor import Tensor
-    from evergrad.core.types import DtypeLike
+    from evergrad.core.types import DtypeLike, Key
     from evergrad.core.views import View
 
 
@@ -189,7 +189,7 @@ class Graph:
         self.inputs: tuple[Var, ...] = tuple(inputs)
         self.captures: tuple[tuple[Var, Tensor], ...] = tuple(captures)
         self.equations: tuple[Equation, ...] = tuple(equations)
-        self.outputs: tuple[Any, ...] = tuple(outputs)
+        self.outputs: Args = tuple(outputs)
         self.writes: tuple[tuple[Tensor, Var], ...] = tuple(writes)
 
     def check(self) -> None:
@@ -239,7 +239,7 @@ class Graph:
         """The graph with other values for its first ``count`` inputs, and for those in ``new``,
         which have no memory; the layouts of values that alias them follow. What was a view of an
         input by its strides alone is a view of a copy, made by the row ``clone``."""
-        renamed: dict[Any, Var] = {var: Var(var.type, var.trace) for var in self.inputs[:count]}
+        renamed: dict[object, Var] = {var: Var(var.type, var.trace) for var in self.inputs[:count]}
         for var, other in (new or {}).items():
             renamed[var] = renamed[other]
         made = self.renamed(renamed)
@@ -275,7 +275,7 @@ class Graph:
         return Graph(self.inputs, self.captures, equations, outputs, writes)
 
     def __str__(self) -> str:
-        names: dict[Any, str] = {}
+        names: dict[object, str] = {}
 
         def name(value: object) -> str:
             if not isinstance(value, Var):
@@ -305,7 +305,7 @@ def _inline(
     results."""
     graph = eqn.inner
     assert graph is not None
-    env: dict[Any, Any] = dict(zip(graph.inputs, args, strict=True))
+    env: dict[object, Any] = dict(zip(graph.inputs, args, strict=True))
     for inner in graph.equations:
         given = tuple([env[a] if isinstance(a, Var) else a for a in inner.args])
         outs: Sequence[Any]
@@ -480,7 +480,7 @@ class Trace:
         """Append an equation, or reuse an equal one (common subexpressions)."""
         op = specialization.op
         pure = not (op.random or op.communicates)
-        key: tuple[Any, ...] = ()
+        key: Key = ()
         if pure:
             values = [id(a) if a.__class__ is Var else (type(a), repr(a)) for a in args]
             key = (id(specialization), no_grad, *values)

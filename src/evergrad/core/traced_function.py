@@ -20,6 +20,7 @@ from evergrad.errors import GradientError
 
 if TYPE_CHECKING:
     from evergrad.core.shapes import TensorType
+    from evergrad.core.types import Leaves
 
 
 class TracedFunction:
@@ -40,7 +41,7 @@ class TracedFunction:
     ) -> None:  # fmt: skip
         self.repeated: list[int] = repeated
         self.graph: Graph = graph
-        self.leaves: list[Any] = leaves
+        self.leaves: Leaves = leaves
         self.spec: TreeSpec = spec
         self.overwritten: list[int] = overwritten
         self.no_grad_write: SourceLocation | None = no_grad_write
@@ -91,7 +92,7 @@ def trace(function: Callable[..., object], types: Sequence[TensorType]) -> Trace
         result = function(*inputs)
         leaves, spec = tree_flatten(result)
         tensors: list[Tensor] = []
-        outputs: list[Any] = []
+        outputs: Leaves = []
         for leaf in leaves:
             if isinstance(leaf, Tensor):
                 outputs.append(Output(len(tensors)))

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction, Leaves, Tree
 
 
 class Fields(tuple[str, ...]):
@@ -98,7 +101,7 @@ def register_pytree_node(
     _registered[cls] = flatten_fn, unflatten_fn
 
 
-def children_of(tree: Any) -> tuple[object, list[object]] | None:
+def children_of(tree: Tree) -> tuple[object, list[object]] | None:
     """(context, children) of a container, ``None`` for a leaf."""
     kind = type(tree)
     if kind is tuple or kind is list:
@@ -119,20 +122,20 @@ IsLeaf = Callable[[Any], bool]
 Children = Callable[[Any], tuple[Any, list[Any]] | None]
 
 
-def tree_flatten(tree: object, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeSpec]:
+def tree_flatten(tree: object, is_leaf: IsLeaf | None = None) -> tuple[Leaves, TreeSpec]:
     """The leaves from left to right, and the structure; ``is_leaf`` makes leaves of containers."""
     if is_leaf is None:
         return flatten(tree, children_of)
     return flatten(tree, lambda node: None if is_leaf(node) else children_of(node))
 
 
-def flatten(tree: object, children_of: Children) -> tuple[list[Any], TreeSpec]:
+def flatten(tree: object, children_of: Children) -> tuple[Leaves, TreeSpec]:
     """The leaves and the structure, with the containers that ``children_of`` knows."""
     found = children_of(tree)
     if found is None:
         return [tree], LEAF
     context, children = found
-    leaves: list[Any] = []
+    leaves: Leaves = []
     specs = []
     for child in children:
         child_leaves, spec = flatten(child, children_of)
@@ -203,7 +206,7 @@ def _leaves_as(tree: object, spec: TreeSpec) -> list[object]:
 
 def tree_map_only(
     type_or_types_or_pred: Any,
-    func: Callable[[Any], Any],
+    func: AnyFunction,
     tree: object,
     is_leaf: IsLeaf | None = None,
 ) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 
 # A NumPy array of any shape and element type.
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+# A function of any signature: of the user's, of NumPy's, or one that is picked at run time.
+AnyFunction: TypeAlias = Callable[..., Any]
+# A value, or containers of values in each other; and what is at its ends, in order.
+Tree: TypeAlias = Any
+Leaves: TypeAlias = list[Any]
+# What stands in the brackets of ``tensor[...]``: numbers, slices, lists, arrays, tensors.
+Index: TypeAlias = Any
+# What a cache is looked up by, and the state that an object is made from again.
+Key: TypeAlias = tuple[Any, ...]
+# A document that was decoded from JSON or TOML, or is to be encoded.
+JsonObject: TypeAlias = dict[str, Any]
 # The arguments of a call that is passed on: of the user's function, or of a row of the table.
 Args: TypeAlias = tuple[Any, ...]
 Kwargs: TypeAlias = dict[str, Any]

@@ -24,6 +24,7 @@ from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 if TYPE_CHECKING:
     from evergrad.core.op import Specialization
     from evergrad.core.tensor import Tensor
+    from evergrad.core.types import AnyFunction
 
 # Where the memory of a cotangent comes from: allocated by the program, or aliasing another value.
 FRESH, BORROWED = -1, -2
@@ -132,11 +133,11 @@ class VjpProgram:
     def _build_calls(self, graph: Graph) -> list[int | None]:
         """Assign slots to the values (inputs, constants, results) and list the calls; gives the
         slot of each argument's cotangent."""
-        slot: dict[Any, int] = {var: i for i, var in enumerate(graph.inputs)}
+        slot: dict[object, int] = {var: i for i, var in enumerate(graph.inputs)}
         numbers = [a for eqn in graph.equations for a in eqn.args if not isinstance(a, Var)]
         next_number = len(slot)
         top = next_number + len(numbers)
-        calls: list[tuple[Callable[..., Any], Any, int]] = []
+        calls: list[tuple[AnyFunction, Any, int]] = []
         scratch = 0
         for eqn, reusable in zip(graph.equations, reusable_arguments(graph), strict=True):
             args = []
@@ -180,7 +181,7 @@ class VjpProgram:
 
 def sources_of(graph: Graph, cotangents: tuple[Var, ...]) -> list[int]:
     """Where the memory of each result comes from."""
-    root: dict[Any, Any] = {}
+    root: dict[object, Any] = {}
     for eqn in graph.equations:
         if eqn.op.alias in ("view", "reshape") and isinstance(eqn.args[0], Var):
             root[eqn.outs[0]] = root.get(eqn.args[0], eqn.args[0])
@@ -232,7 +233,7 @@ def shared_call(
 
 def _last_uses(graph: Graph) -> list[set[Var]]:
     """Liveness: for each equation the results of others whose last use it is."""
-    last: dict[Any, int] = {}
+    last: dict[object, int] = {}
     escaping: set[object] = {out for out in graph.outputs if isinstance(out, Var)}
     made: set[Var] = set()
     for number, eqn in enumerate(graph.equations):

@@ -38,6 +38,7 @@ from evergrad.memory.ledger import LEDGER_MIN_BYTES
 
 if TYPE_CHECKING:
     from evergrad.core.op import Specialization
+    from evergrad.core.types import Leaves
 
 # Structures kept; at the limit all are evicted, and those in use are traced again.
 _STRUCTURE_LIMIT = 1 << 12
@@ -126,7 +127,7 @@ class _Structure:
         self.samples = [*self.samples[-1:], found]
 
 
-_structures: dict[Any, _Structure] = {}
+_structures: dict[object, _Structure] = {}
 
 
 def _describe(program: VjpProgram) -> _Description:
@@ -209,7 +210,7 @@ class _Template:
             program.scratch = scratch
         else:
             program.edges = sample.edges
-            types: list[Any] = [given[i] for i in sample.saves]
+            types: Leaves = [given[i] for i in sample.saves]
             types += specialization.out_types
             self.build_calls(program, types, extents)
         if sample.scatters:

@@ -26,6 +26,7 @@ from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
 
 if TYPE_CHECKING:
     from evergrad.core.shapes import TensorType
+    from evergrad.core.types import AnyFunction, Leaves, Tree
 
 
 @without_autocast
@@ -141,7 +142,7 @@ def vmap(
     randomness: str = "error",
     *,
     chunk_size: int | None = None,
-) -> Callable[..., Any]:
+) -> AnyFunction:
     """A function of one example as a function of a batch.
 
     ``in_dims`` is the batch dimension of each argument (``None``: the argument is the same for all
@@ -186,7 +187,7 @@ def vmap(
 
 
 def _vmap_once(
-    func: Callable[..., object], leaves: list[Any], dims: list[int | None], spec: TreeSpec,
+    func: Callable[..., object], leaves: Leaves, dims: list[int | None], spec: TreeSpec,
     kwargs: dict[str, object], size: int, out_dims: object, randomness: str,
 ) -> object:  # fmt: skip
     at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
@@ -286,7 +287,7 @@ def _vmap_in_chunks(
     return result
 
 
-def _broadcast_dims(dims: Any, tree: Any, spec: TreeSpec) -> list[Any]:
+def _broadcast_dims(dims: Any, tree: Tree, spec: TreeSpec) -> Leaves:
     """One dimension per leaf, from an int or a tree that is a prefix of the arguments'."""
     if dims is None or isinstance(dims, int):
         return [dims] * spec.num_leaves
@@ -301,7 +302,7 @@ def _broadcast_dims(dims: Any, tree: Any, spec: TreeSpec) -> list[Any]:
             f"vmap: in_dims/out_dims {dims!r} is not compatible with the structure of the values "
             f"({len(children)} of them)"
         )
-    found: list[Any] = []
+    found: Leaves = []
     for dim, child, child_spec in zip(given, children, spec.children, strict=True):
         found += _broadcast_dims(dim, child, child_spec)
     return found

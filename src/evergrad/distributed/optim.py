@@ -56,7 +56,7 @@ class ZeroRedundancyOptimizer(Optimizer):
     parameter as soon as it is complete, and freed on the others. (``stage`` is not PyTorch's.)
     """
 
-    param_groups: list[dict[str, Any]]
+    param_groups: list[ParamGroup]
 
     def __init__(
         self, params: Any, optimizer_class: type[Optimizer], process_group: object = None,

@@ -8,7 +8,7 @@ activations of at most as many micro-batches as there are stages from it on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import evergrad
@@ -20,6 +20,7 @@ from evergrad.nn.containers import Sequential
 from evergrad.nn.module import Module
 
 if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
     from evergrad.distributed.process_group import ProcessGroup
 
 _DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32")
@@ -106,7 +107,7 @@ class _Schedule:
     """A step over micro-batches. ``loss_fn(output, target)`` is the mean over a micro-batch."""
 
     def __init__(
-        self, stage: PipelineStage, n_microbatches: int, loss_fn: Callable[..., Any] | None = None,
+        self, stage: PipelineStage, n_microbatches: int, loss_fn: AnyFunction | None = None,
         scale_grads: bool = True, **options: object,
     ) -> None:  # fmt: skip
         self.stage = stage

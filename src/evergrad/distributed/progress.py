@@ -83,7 +83,7 @@ class Engine:
 
     def __init__(self, explain: Callable[[Task], Exception], idle: Callable[[], None]) -> None:
         self.lock: threading.RLock = threading.RLock()
-        self.queues: dict[Any, deque[Task]] = {}
+        self.queues: dict[object, deque[Task]] = {}
         self.broken: BaseException | None = None
         # What the task that broke it was for.
         self.given_up: object = None

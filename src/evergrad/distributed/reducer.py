@@ -42,6 +42,7 @@ from evergrad.extension import provides
 from evergrad.ops.rows.collective import ALL_REDUCE
 
 if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
     from evergrad.distributed.work import Future
 
 Hook = Callable[[Any, GradBucket], Any]
@@ -409,7 +410,7 @@ def make_reducer(
 
 def check_parameters(names: Sequence[str], tensors: Sequence[Tensor], group: ProcessGroup) -> None:
     """Refuse models that differ between ranks, naming the first parameter that does."""
-    found: list[Any] = [None] * group.size()
+    found: Leaves = [None] * group.size()
     own = [(name, str(t._type)) for name, t in zip(names, tensors, strict=True)]
     all_gather_object(found, own, group)
     for rank, other in zip(group.ranks, found, strict=True):

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from types import GenericAlias
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.distributed.progress import Engine, Task
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 
 def seconds(timeout: Any, default: float) -> float:
@@ -60,7 +63,7 @@ class Work:
         """The error, if there was one."""
         return None if self._task is None else self._task.error
 
-    def result(self) -> list[Any]:
+    def result(self) -> Leaves:
         """The tensors that were written."""
         self.wait()
         value = self._value

@@ -8,12 +8,15 @@ function a predicate that is computed is read by Python, as in ``if``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.core.tree import tree_flatten, tree_leaves, tree_unflatten
 from evergrad.core.vmap import vmap
 from evergrad.ops.surface.public import FUNCTIONS as _F
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 
 def cond(
@@ -142,7 +145,7 @@ def scan(
 
 
 def associative_scan(
-    combine_fn: Callable[[Any, Any], Any],
+    combine_fn: AnyFunction,
     xs: object,
     dim: int,
     reverse: bool = False,

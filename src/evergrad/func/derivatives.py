@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from evergrad.autograd.engine import grad as graph_grad
@@ -27,6 +27,9 @@ from evergrad.extension import provides
 from evergrad.ops.rows.creation.constants import eye, ones_like, zeros_like
 from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.ops.rows.movement.views import clone, movedim, reshape, view_as_is
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction, Leaves, Tree
 
 ArgNums = int | tuple[int, ...]
 
@@ -144,7 +147,7 @@ class _Recorded:
 
 def value_and_grad(
     func: Callable[..., object], argnums: ArgNums = 0, has_aux: bool = False
-) -> Callable[..., Any]:
+) -> AnyFunction:
     """A function that gives ``(value, gradient)``, or ``((value, aux), gradient)``.
 
     Args:
@@ -167,7 +170,7 @@ def value_and_grad(
 
 def grad_and_value(
     func: Callable[..., object], argnums: ArgNums = 0, has_aux: bool = False
-) -> Callable[..., Any]:
+) -> AnyFunction:
     """A function that gives ``(gradient, value)``, or ``(gradient, (value, aux))``.
 
     Args:
@@ -196,9 +199,7 @@ def grad_and_value(
     return wrapper
 
 
-def grad(
-    func: Callable[..., object], argnums: ArgNums = 0, has_aux: bool = False
-) -> Callable[..., Any]:
+def grad(func: Callable[..., object], argnums: ArgNums = 0, has_aux: bool = False) -> AnyFunction:
     """A function that gives the gradient of ``func``, which returns a single number.
 
     Args:
@@ -257,7 +258,7 @@ def vjp(func: Callable[..., object], *primals: object, has_aux: bool = False) ->
 
 @provides("jvp")
 def jvp(
-    func: Callable[..., object], primals: Any, tangents: Any, *, strict: bool = False,
+    func: Callable[..., object], primals: Tree, tangents: Tree, *, strict: bool = False,
     has_aux: bool = False,
 ) -> Any:  # fmt: skip
     """``(output, tangent)``: the derivative of ``func`` at ``primals`` in a direction.
@@ -307,7 +308,7 @@ def jvp(
     return result, direction
 
 
-def linearize(func: Callable[..., object], *primals: object) -> tuple[Any, Callable[..., Any]]:
+def linearize(func: Callable[..., object], *primals: object) -> tuple[Any, AnyFunction]:
     """``(output, jvp_fn)``: the function's value, and its derivative there as a function.
 
     What depends on the primals alone is computed once, here.
@@ -373,7 +374,7 @@ def _split_rows(stacked: Tensor, tensors: list[Tensor]) -> list[Tensor]:
 def jacrev(
     func: Callable[..., object], argnums: ArgNums = 0, *, has_aux: bool = False,
     chunk_size: int | None = None,
-) -> Callable[..., Any]:  # fmt: skip
+) -> AnyFunction:  # fmt: skip
     """The Jacobian by reverse mode: one backward pass for each number in the output.
 
     Args:
@@ -407,9 +408,9 @@ def jacrev(
 
 
 def jacfwd(
-    func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False, *,
+    func: AnyFunction, argnums: ArgNums = 0, has_aux: bool = False, *,
     randomness: str = "error",
-) -> Callable[..., Any]:  # fmt: skip
+) -> AnyFunction:  # fmt: skip
     """The Jacobian by forward mode: one pass for each number in the input.
 
     Args:
@@ -426,7 +427,7 @@ def jacfwd(
     def wrapper(*args: object, **kwargs: object) -> object:
         chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         points, in_spec = tree_flatten(tuple(args[n] for n in chosen))
-        aux: list[Any] = []
+        aux: Leaves = []
 
         def on_points(*leaves: Tensor) -> object:
             given = list(args)
@@ -461,7 +462,7 @@ def jacfwd(
     return wrapper
 
 
-def hessian(func: Callable[..., object], argnums: ArgNums = 0) -> Callable[..., Any]:
+def hessian(func: Callable[..., object], argnums: ArgNums = 0) -> AnyFunction:
     """The matrix of second derivatives: forward over reverse.
 
     Args:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.core.types import Kwargs
 from evergrad.ops.rows.movement.joining import stack
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction, StateDict
 
 
 def _owner(module: object, name: str) -> tuple[Any, str]:
@@ -28,7 +31,7 @@ def _exchange(module: object, name: str, tensor: object) -> object:
     raise KeyError(f"the module has no parameter or buffer named {name!r}")
 
 
-def functionalize(func: Callable[..., object], *, remove: str = "mutations") -> Callable[..., Any]:
+def functionalize(func: Callable[..., object], *, remove: str = "mutations") -> AnyFunction:
     """The function itself: in-place ops and views become pure ops whenever it is traced.
 
     PyTorch rewrites a function so that its transforms and compilers meet no mutation; here a
@@ -129,7 +132,7 @@ def _tied(module: Any, given: dict[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def stack_module_state(models: Sequence[object]) -> tuple[dict[str, Any], dict[str, Any]]:
+def stack_module_state(models: Sequence[object]) -> tuple[StateDict, StateDict]:
     """The parameters and buffers of equal models, stacked, for ``vmap`` over an ensemble.
 
     Args:

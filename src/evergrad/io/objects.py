@@ -97,7 +97,7 @@ def _members(items: Any, what: str) -> Any:
 
 
 def make_ordered_dict(items: object = ()) -> OrderedDict[object, object]:
-    made: OrderedDict[Any, Any] = OrderedDict()
+    made: OrderedDict[object, Any] = OrderedDict()
     _fill(made, items)
     return made
 
@@ -108,10 +108,10 @@ def make_counter(items: object = ()) -> Counter[object]:
     return made
 
 
-def make_defaultdict(factory: Any = None, items: object = ()) -> defaultdict[Any, Any]:
+def make_defaultdict(factory: Any = None, items: object = ()) -> defaultdict[object, Any]:
     if not any(factory is allowed for allowed in _FACTORIES):
         raise refused("a defaultdict of something else than plain containers and numbers")
-    made: defaultdict[Any, Any] = defaultdict(factory)
+    made: defaultdict[object, Any] = defaultdict(factory)
     _fill(made, items)
     return made
 

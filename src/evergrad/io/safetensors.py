@@ -28,7 +28,7 @@ from evergrad.utils.atomic_file import replacing
 from evergrad.utils.bounded_read import open_regular
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DeviceLike
+    from evergrad.core.types import DeviceLike, Index
 
 __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 
@@ -253,7 +253,7 @@ class Slice:
         self._tensor = tensor
         self._type = type
 
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self, index: Index) -> Tensor:
         return self._tensor[index]
 
     def get_shape(self) -> list[int]:

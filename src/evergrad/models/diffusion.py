@@ -22,6 +22,7 @@ from evergrad.nn import functional as F
 
 if TYPE_CHECKING:
     from evergrad.core.rng.default_generator import Generator
+    from evergrad.core.types import Leaves
     from evergrad.models.dit import DiT
     from evergrad.nn.module import Module
 
@@ -52,7 +53,7 @@ class Process(ABC):
         """The mean squared error of what the model predicts at random times."""
 
     @abstractmethod
-    def times(self, steps: int) -> list[Any]:
+    def times(self, steps: int) -> Leaves:
         """The stops between noise and picture, both included."""
 
     @abstractmethod

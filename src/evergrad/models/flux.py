@@ -15,7 +15,7 @@ import json
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import evergrad as eg
 from evergrad import config as limits
@@ -25,6 +25,9 @@ from evergrad.models.model import Model, require, require_positive
 from evergrad.nn import functional as F
 from evergrad.utils.atomic_file import replacing
 from evergrad.utils.bounded_read import read_json
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Kwargs
 
 _TIME_WIDTH = 256
 _EPS = 1e-6
@@ -344,7 +347,7 @@ def load_flux(folder: str | Path) -> Flux:
     )
     require(described.get("patch_size", 1) == 1, "patch_size is not 1", "load a model with 1")
     known = [field.name for field in fields(FluxConfig)]
-    options: dict[str, Any] = {n: described[n] for n in known if n in described}
+    options: Kwargs = {n: described[n] for n in known if n in described}
     if "axes_dims_rope" in options:
         options["axes_dims_rope"] = tuple(options["axes_dims_rope"])
     model = Flux(FluxConfig(**options))

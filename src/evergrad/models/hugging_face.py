@@ -199,7 +199,7 @@ def gpt2_config(given: Mapping[str, Any]) -> GPTConfig:
     )  # fmt: skip
 
 
-def llama_config(given: Mapping[str, Any]) -> GPTConfig:
+def llama_config(given: Mapping[str, object]) -> GPTConfig:
     kind = given["model_type"]
     context = _whole(given, "max_position_embeddings")
     window = _window(given, context)

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import evergrad as eg
 from evergrad import config as limits
@@ -283,7 +282,7 @@ def _sizes(layer: nn.Module) -> tuple[int, int]:
     return outputs, inputs
 
 
-def _require_fits(adapter: Adapter, expected: Mapping[str, Sequence[Any]]) -> None:
+def _require_fits(adapter: Adapter, expected: Mapping[str, Sequence[Sequence[int]]]) -> None:
     """The layers and shapes of an adapter have to be those of the model."""
     for name, parts in adapter.layers().items():
         require(

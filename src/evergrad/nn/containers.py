@@ -6,7 +6,7 @@ import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.tensor import Tensor
@@ -14,8 +14,11 @@ from evergrad.nn.module import Module, TensorModule
 from evergrad.nn.parameter import Parameter
 from evergrad.nn.tables import Table
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Index
 
-def _place(length: int, index: Any) -> int:
+
+def _place(length: int, index: Index) -> int:
     """A position counted from the front."""
     place: int = operator.index(index)
     if not -length <= place < length:
@@ -150,7 +153,7 @@ class ModuleList(Module):
     def __setitem__(self, index: int, module: Module) -> None:
         setattr(self, str(_place(len(self), index)), module)
 
-    def __delitem__(self, index: Any) -> None:
+    def __delitem__(self, index: Index) -> None:
         modules = list(self)
         del modules[index]
         self._set_all(modules)

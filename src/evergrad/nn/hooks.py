@@ -15,6 +15,7 @@ from evergrad.extension import provides
 
 if TYPE_CHECKING:
     from evergrad.autograd.function import FunctionCtx
+    from evergrad.core.types import Args, Leaves
 
 Hook = Callable[..., Any]
 
@@ -247,7 +248,7 @@ class _Pass(Function):
         return (None, *ctx.on_grads(grads))
 
 
-def _through(values: tuple[Any, ...], on_grads: Callable[..., object]) -> tuple[Any, list[int]]:
+def _through(values: Args, on_grads: Callable[..., object]) -> tuple[Any, list[int]]:
     """The values with their tensors passed through one node, and where those tensors are."""
     at = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
     if not STATE.get().grad or not any(values[i].requires_grad for i in at):
@@ -332,7 +333,7 @@ class _BackwardWatch:
 
 
 def _spread(values: tuple[object, ...], places: list[int], size: int) -> tuple[object, ...]:
-    found: list[Any] = [None] * size
+    found: Leaves = [None] * size
     for place, value in zip(places, values, strict=True):
         found[place] = value
     return tuple(found)

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from copy import deepcopy
 from operator import is_
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from evergrad.core.types import ParamGroup, StateDict
 from evergrad.extension import provides
 from evergrad.memory.ledger import OPTIMIZER
 from evergrad.ops.rows.creation.constants import full, scalar_tensor
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction, Leaves
 
 # A number of an update: an option, or one that differs from step to step.
 Scalar: TypeAlias = "float | Tensor"
@@ -108,7 +111,7 @@ class Optimizer:
                 )
         self.defaults = defaults
         self.state: defaultdict[Tensor, Any] = defaultdict(dict)
-        self.param_groups: list[dict[str, Any]] = []
+        self.param_groups: list[ParamGroup] = []
         # Whether step() was called: schedules warn if they are stepped first. In each instance from
         # the start, as compiled steps watch which attributes there are.
         self._opt_called = False
@@ -142,9 +145,9 @@ class Optimizer:
     takes_sparse = False
 
     def _make_hook_tables(self) -> None:
-        self._step_pre: dict[int, Callable[..., Any]] = {}
-        self._step_post: dict[int, Callable[..., Any]] = {}
-        self._state_hooks: dict[str, dict[int, Callable[..., Any]]] = {
+        self._step_pre: dict[int, AnyFunction] = {}
+        self._step_post: dict[int, AnyFunction] = {}
+        self._state_hooks: dict[str, dict[int, AnyFunction]] = {
             name: {} for name in ("save_pre", "save_post", "load_pre", "load_post")
         }
 
@@ -253,7 +256,7 @@ class Optimizer:
             [*self._collections(), *self._hook_tables()],
         )
 
-    def _parts(self) -> list[Any]:
+    def _parts(self) -> Leaves:
         """The parameters, what is kept for each of them, and the hooks around steps."""
         parts: list[object] = []
         for collection in self._collections()[1:]:
@@ -415,7 +418,7 @@ class ParameterwiseOptimizer(Optimizer):
     def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, object]) -> None:
         raise NotImplementedError
 
-    def state_of(self, p: Tensor, *names: str) -> dict[str, Any]:
+    def state_of(self, p: Tensor, *names: str) -> StateDict:
         """A parameter's state, made at first of a step counter and zeros under the names."""
         state: StateDict = self.state[p]
         if not state:

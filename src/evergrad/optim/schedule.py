@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.core.types import ParamGroup, StateDict
 from evergrad.optim.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 EPOCH_DEPRECATION_WARNING = (
     "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where "
@@ -34,7 +37,7 @@ def own_rate(rate: object) -> Any:
     return rate.detach().clone() if isinstance(rate, Tensor) else rate
 
 
-def for_each_group(name: str, optimizer: Optimizer, value: object) -> list[Any]:
+def for_each_group(name: str, optimizer: Optimizer, value: object) -> Leaves:
     count = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
         return [value] * count
@@ -111,7 +114,7 @@ class LRScheduler:
         """The rates for ``last_epoch``, one for each parameter group."""
         raise NotImplementedError
 
-    def _present(self) -> list[Any]:
+    def _present(self) -> Leaves:
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def step(self, epoch: int | None = None) -> None:

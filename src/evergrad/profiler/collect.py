@@ -13,12 +13,15 @@ import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.backward import run_backward
 from evergrad.core.bind import bind, bind_binary, bind_unary
 from evergrad.core.thread_variable import thread_variable
 from evergrad.profiler.events import Event
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 _BIND = bind.__code__
 # The same for one and two arguments; they call bind in all but the common case.
@@ -124,7 +127,7 @@ class record_function:  # noqa: N801 - PyTorch's spelling
         if self._collector is not None:
             self._collector.close()
 
-    def __call__(self, function: Callable[..., object]) -> Callable[..., Any]:
+    def __call__(self, function: Callable[..., object]) -> AnyFunction:
         @functools.wraps(function)
         def within(*args: object, **kwargs: object) -> Any:
             with record_function(self.name, self.args):

@@ -132,7 +132,7 @@ def _time(microseconds: float) -> str:
 
 def averages(events: Iterable[Event], by_shape: bool) -> EventList:
     """One entry for each name (and shapes), in the order of first appearance."""
-    found: dict[Any, FunctionEventAvg] = {}
+    found: dict[object, FunctionEventAvg] = {}
     for event in sorted(events, key=lambda e: e.start):
         shapes = event.shapes if by_shape else ()
         key = (event.name, shapes)

@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -53,6 +53,9 @@ from evergrad.ragged.value import (
     refuse_nested,
     tensor,
 )
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction, Leaves
 
 Shapes = tuple[Shape, ...]
 
@@ -102,7 +105,7 @@ class Batch(Value):
             return self._elements
         return extend_items(self._elements, self.shapes, layout)
 
-    def combined(self, function: Callable[..., Any], other: Batch) -> Batch:
+    def combined(self, function: AnyFunction, other: Batch) -> Batch:
         """One row that makes one pass over the elements of the result."""
         a, b = self._elements, other._elements
         own, second = self.shapes, other.shapes
@@ -222,7 +225,7 @@ class Batch(Value):
             raise ValueError(f"reshape(): {len(self)} values are no {batch_shape}") from None
         return Batch(self._elements, self.shapes, arranged.shape)
 
-    def tolist(self) -> list[Any]:
+    def tolist(self) -> Leaves:
         """The elements as nested lists."""
         return [value.tolist() for value in self.detach().unbind()]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.ragged.algebra import convolve, kron
 from evergrad.ragged.batch import Batch, summed_groups
 
-_PRODUCTS: dict[str, Callable[[Any, Any], Any]] = {"convolve": convolve, "kron": kron}
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
+
+_PRODUCTS: dict[str, AnyFunction] = {"convolve": convolve, "kron": kron}
 
 
 def matmul(a: Batch, b: Batch, product: str = "convolve") -> Batch:

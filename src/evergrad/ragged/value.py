@@ -29,7 +29,7 @@ from evergrad.ragged.differentiable import Differentiable
 
 if TYPE_CHECKING:
     from evergrad.core.dtypes import dtype
-    from evergrad.core.types import DtypeLike
+    from evergrad.core.types import AnyFunction, DtypeLike
 
 
 # Of an array of NumPy.
@@ -101,7 +101,7 @@ class Value(Differentiable):
         """The elements at the places of a larger layout, zeros elsewhere."""
         raise NotImplementedError
 
-    def combined(self, function: Callable[..., Any], other: Self) -> Self:
+    def combined(self, function: AnyFunction, other: Self) -> Self:
         """The value of a function of two elements at every index, in the common layout."""
         layout = self.joined(other, common_shape)
         return self.rebuilt(function(self.extended(layout), other.extended(layout)), layout)

@@ -57,7 +57,7 @@ def make_app(service: Service, limits: Limits | None = None, *, page: bool = Fal
         Route("/metrics", show_metrics),
         *(_page_routes() if page else ()),
     ]
-    handlers: dict[Any, Any] = {
+    handlers: dict[object, Any] = {
         RequestError: _tell_error,
         RefusedError: _tell_refusal,
         HTTPException: _tell_http_error,

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
@@ -23,6 +23,9 @@ from evergrad.serve.openai_types import Body, Reply, RequestError
 from evergrad.serve.sampling import Sampling
 from evergrad.serve.service import Piece, Service, Wanted
 from evergrad.serve.worker import Answer
+
+if TYPE_CHECKING:
+    from evergrad.core.types import JsonObject
 
 T = TypeVar("T")
 
@@ -199,7 +202,7 @@ class Run:
         reused = sum(answer.sequence.reused for answer in self.answers)
         return types.usage(sum(map(len, self.prompts)), self.written, reused)
 
-    async def whole(self, request: Request) -> dict[str, Any]:
+    async def whole(self, request: Request) -> JsonObject:
         """All answers, once they are complete; none if the client has gone."""
         choices = []
         watch = asyncio.create_task(self._cancel_once_gone(request))

@@ -6,11 +6,14 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.serve.sampling import Sampling
 from evergrad.serve.sequence import Token
 from evergrad.serve.service import Piece, Service, Wanted
+
+if TYPE_CHECKING:
+    from evergrad.core.types import JsonObject
 
 _MOST_CHOICES = 16
 _MOST_STOPS = 4
@@ -27,7 +30,7 @@ class RequestError(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.body: dict[str, Any] = {
+        self.body: JsonObject = {
             "error": {
                 "message": message,
                 "type": "invalid_request_error" if status < 500 else "server_error",
@@ -137,9 +140,9 @@ def chat_likeliest(body: Body) -> int | None:
     return None
 
 
-def messages(body: Body) -> list[dict[str, Any]]:
+def messages(body: Body) -> list[JsonObject]:
     """Messages whose content is a text, or parts of which each is one."""
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     for message in body.take("messages", list, default=[]):
         if not isinstance(message, Mapping):
             raise RequestError("a message has to be an object", "messages")
@@ -218,7 +221,7 @@ class Reply:
     def chunk(self, choices: list[dict[str, object]]) -> dict[str, object]:
         return self.envelope(choices, "chat.completion.chunk" if self.is_chat else self.kind)
 
-    def delta(self, index: int, piece: Piece, offset: int, with_log: bool) -> dict[str, Any]:
+    def delta(self, index: int, piece: Piece, offset: int, with_log: bool) -> JsonObject:
         """A part of an answer."""
         return {
             "index": index,
@@ -227,7 +230,7 @@ class Reply:
             "finish_reason": finish_reason(piece.reason),
         }
 
-    def whole(self, index: int, pieces: list[Piece], with_log: bool) -> dict[str, Any]:
+    def whole(self, index: int, pieces: list[Piece], with_log: bool) -> JsonObject:
         """A whole answer."""
         text = "".join(piece.text for piece in pieces)
         message = {"role": "assistant", "content": text, "refusal": None}

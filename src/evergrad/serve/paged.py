@@ -16,8 +16,8 @@ of the narrowest, which is found out before the first prompt is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from evergrad.ops.rows.paged_attention import paged_attention
 from evergrad.serve.pages import PAGE, pages_for
 
 if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
     from evergrad.nn.module import Module
 
 ROWS = 32  # sequences of a program that decodes
@@ -131,7 +132,7 @@ class PagedGPT:
 
         self._compiled = compiled
         self._prompt_shapes: tuple[tuple[int, int], ...] = ()
-        wrap: Callable[[Any], Any] = eg.compile if compiled else lambda function: function
+        wrap: AnyFunction = eg.compile if compiled else lambda function: function
         self._read_last = wrap(read_last)
         self._read_all = wrap(read_all)
 

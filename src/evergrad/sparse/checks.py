@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import ones
 from evergrad.sparse.compressed import is_blocked
 from evergrad.sparse.coo import SparseTensor
 from evergrad.sparse.pattern import Patterned
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 
 def as_sparse_gradcheck(gradcheck: Callable[..., bool]) -> Callable[..., bool]:
@@ -29,7 +32,7 @@ def as_sparse_gradcheck(gradcheck: Callable[..., bool]) -> Callable[..., bool]:
     """
 
     @functools.wraps(gradcheck)
-    def check(func: Callable[..., Any], inputs: Any, **kwargs: Any) -> bool:
+    def check(func: AnyFunction, inputs: Any, **kwargs: Any) -> bool:
         masked = kwargs.pop("masked", False)
         given = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
         patterns = [
@@ -39,7 +42,7 @@ def as_sparse_gradcheck(gradcheck: Callable[..., bool]) -> Callable[..., bool]:
             for x in given
         ]
 
-        def on_elements(*values: Any) -> Any:
+        def on_elements(*values: object) -> Any:
             pairs = zip(patterns, values, strict=True)
             found = func(*[v if p is None else p.detach().with_elements(v) for p, v in pairs])
             if isinstance(found, tuple | list):
@@ -55,7 +58,7 @@ def as_sparse_gradcheck(gradcheck: Callable[..., bool]) -> Callable[..., bool]:
     return check
 
 
-def _dense(value: Any) -> Any:
+def _dense(value: object) -> Any:
     return value.to_dense() if isinstance(value, Patterned) and not value.is_nested else value
 
 

@@ -38,7 +38,7 @@ def _rows(pattern: Any) -> tuple[Tensor, ...]:
     return tuple(adopt(row.copy()) for row in pattern._places)
 
 
-def add_scaled(dense: Tensor, addend: Tensor, alpha: Any) -> None:
+def add_scaled(dense: Tensor, addend: Tensor, alpha: complex | Tensor) -> None:
     """``dense += alpha * addend``, where the addend may be sparse."""
     if isinstance(addend, SparseTensor):
         add_at(dense, addend, addend._elements, alpha)

@@ -10,7 +10,7 @@ import cmath
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.tensor import Tensor, detached
 from evergrad.core.types import Array
 from evergrad.ops.surface.convert import as_tensor, tensor
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Tree
 
 Path = tuple[Any, ...]
 
@@ -140,7 +143,7 @@ def _is_sequence(value: object) -> bool:
 
 
 def _comparisons(
-    actual: Any, expected: Any, path: Path, options: _Options
+    actual: Tree, expected: Tree, path: Path, options: _Options
 ) -> list[Callable[[], None]]:
     """What there is to compare, from left to right."""
     if _is_sequence(actual) and _is_sequence(expected):
@@ -161,7 +164,7 @@ def _comparisons(
     return found
 
 
-def _common_keys(actual: Any, expected: Any, path: Path) -> list[object]:
+def _common_keys(actual: Tree, expected: Tree, path: Path) -> list[object]:
     missing, additional = set(expected) - set(actual), set(actual) - set(expected)
     if missing or additional:
         raise _DifferenceError(
@@ -178,7 +181,7 @@ def _common_keys(actual: Any, expected: Any, path: Path) -> list[object]:
 
 
 def _comparison_of_leaves(
-    actual: Any, expected: Any, path: Path, options: _Options
+    actual: Tree, expected: Tree, path: Path, options: _Options
 ) -> Callable[[], None]:
     if actual is None or expected is None:
         return lambda: _compare_objects("None mismatch", actual, expected, actual is expected, path)
@@ -201,7 +204,7 @@ def _compare_objects(what: str, actual: object, expected: object, same: bool, pa
 
 
 def _comparison_of_numbers(
-    actual: Any, expected: Any, path: Path, options: _Options
+    actual: Tree, expected: Tree, path: Path, options: _Options
 ) -> Callable[[], None]:
     types = [_OF_NUMBERS.get(type(v), dtypes.bool_) for v in (actual, expected)]
     rtol, atol = options.tolerances(path, *types)
@@ -226,7 +229,7 @@ def _comparison_of_numbers(
     return compare
 
 
-def _number_message(actual: Any, expected: Any, rtol: float, atol: float) -> str:
+def _number_message(actual: Tree, expected: Tree, rtol: float, atol: float) -> str:
     difference = abs(actual - expected)
     relative = float("inf") if expected == 0 else difference / abs(expected)
     equality = rtol == 0 and atol == 0

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad import nn
 from evergrad.io import load, save
@@ -23,6 +23,9 @@ from evergrad.train.ranks import Ranks
 from evergrad.train.shards import is_sharded, link_folder, read_shards, write_shards
 from evergrad.train.task import Task, UntrustedTaskError, task_class
 from evergrad.utils.atomic_file import replacing
+
+if TYPE_CHECKING:
+    from evergrad.core.types import JsonObject
 
 FORMAT = 1
 BEST = "best.ckpt"
@@ -47,7 +50,7 @@ class Checkpoint:
     only if the user has trusted that."""
 
     path: Path
-    content: dict[str, Any]
+    content: JsonObject
     trusted: Collection[str] = ()
 
     @property

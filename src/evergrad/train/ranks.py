@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import evergrad as eg
 import evergrad.distributed as dist
@@ -22,6 +22,7 @@ from evergrad.ops.rows.collective import ALL_REDUCE
 from evergrad.train.values import ConfigError
 
 if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
     from evergrad.distributed.process_group import ProcessGroup
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class Ranks:
         """What a function gives on the first rank, for all; its error is raised on all."""
         if self.size == 1:
             return function()
-        found: list[Any] = [None, None]
+        found: Leaves = [None, None]
         if self.is_first:
             try:
                 found[0] = function()
@@ -62,7 +63,7 @@ class Ranks:
         """The values of all ranks."""
         if self.size == 1:
             return [value]
-        found: list[Any] = [None] * self.size
+        found: Leaves = [None] * self.size
         dist.all_gather_object(found, value)
         return found
 

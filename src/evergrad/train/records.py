@@ -10,13 +10,16 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad import config as limits
 from evergrad.train.config import ConfigError, parse_toml, read_toml
 from evergrad.train.directory import RunDirectory
 from evergrad.train.task import check_named_in_file, task_class
 from evergrad.utils.bounded_read import read_bounded
+
+if TYPE_CHECKING:
+    from evergrad.core.types import JsonObject
 
 Line = dict[str, Any]
 _HOW = "set EVERGRAD_UNPACKED_BYTES"
@@ -28,11 +31,11 @@ class Run:
 
     path: Path
     config_text: str = ""
-    config: dict[str, Any] = field(default_factory=dict)
+    config: JsonObject = field(default_factory=dict)
     steps: list[Line] = field(default_factory=list)
     evaluations: list[Line] = field(default_factory=list)
     samples: list[Line] = field(default_factory=list)
-    memory: dict[str, dict[str, Any]] = field(default_factory=dict)  # planned, measured
+    memory: dict[str, JsonObject] = field(default_factory=dict)  # planned, measured
     about: dict[str, object] = field(default_factory=dict)  # parameters, start, machine
     problems: list[str] = field(default_factory=list)
     trusted: Collection[str] = ()
@@ -123,7 +126,7 @@ def _enter(run: Run, text: bytes) -> bool:
     return True
 
 
-def _read_data(run: Run, path: Path) -> dict[str, Any]:
+def _read_data(run: Run, path: Path) -> JsonObject:
     """The content of a JSON file; nothing if it is not there, as before the end of a run."""
     try:
         found = json.loads(read_bounded(path, limits.UNPACKED_BYTES, _HOW))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad import html
 from evergrad.memory.reports import size
@@ -19,6 +19,9 @@ from evergrad.train.memory_table import PART
 from evergrad.train.plots import draw_plots, sample_picture, spread
 from evergrad.train.records import Line, Run, read_run
 from evergrad.utils.atomic_file import replacing
+
+if TYPE_CHECKING:
+    from evergrad.core.types import JsonObject
 
 REPORT = "report.html"
 _SHOWN_SAMPLES = 8
@@ -156,7 +159,7 @@ def _configuration(run: Run) -> str:
     return html.section("Configuration", html.preformatted(text) if text else "")
 
 
-def _planned(found: dict[str, Any]) -> str:
+def _planned(found: JsonObject) -> str:
     """Bytes that another row holds already are in brackets: the others add up to the peak."""
     told = _bytes(found.get("planned"))
     return f"[{told}]" if found.get("note") == PART else told

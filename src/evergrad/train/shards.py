@@ -11,11 +11,14 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.io import load, save
 from evergrad.train.ranks import Ranks
+
+if TYPE_CHECKING:
+    from evergrad.core.types import JsonObject
 
 _FIRST = "shard-0.pt"
 # The value of a tensor's key in the structure, which the first file has.
@@ -117,7 +120,7 @@ def read_shards(path: Path) -> dict[str, object]:
     """The content of a checkpoint that ranks wrote together."""
     first = load(path / _FIRST)
     shards = [first, *(load(path / f"shard-{rank}.pt") for rank in range(1, first["of"]))]
-    content: dict[str, Any] = first["structure"]
+    content: JsonObject = first["structure"]
     for number, shard in enumerate(shards):
         if (shard["shard"], shard["of"]) != (number, first["of"]):
             raise ValueError(f"shard-{number}.pt belongs to another checkpoint")

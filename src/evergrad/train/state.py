@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from evergrad.train.task import Task
 
 if TYPE_CHECKING:
     from evergrad.core.tensor import Tensor
+    from evergrad.core.types import JsonObject
     from evergrad.optim.adam import AdamW
 
 # Streams beside the one that training draws from, told from it by their seed.
@@ -106,7 +107,7 @@ class TrainingState:
             "extras": self.task.extras(),
         }
 
-    def restore(self, content: dict[str, Any]) -> None:
+    def restore(self, content: JsonObject) -> None:
         """Continue from what :meth:`capture` gave."""
         self.step = content["step"]
         self.best, self.stale = content["best"], content["stale"]

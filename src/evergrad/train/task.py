@@ -21,7 +21,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.train.values import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from evergrad.core.types import Array
+    from evergrad.core.types import Array, JsonObject
     from evergrad.train.config import RunConfig
 
 # Where tasks live; code and the command line may name any other "module:Class" in their place, a
@@ -123,7 +123,7 @@ class Task(ABC):
         """Bytes that :meth:`sample` keeps alive for the next one: caches, arenas of programs."""
         return 0
 
-    def extras(self) -> dict[str, Any]:
+    def extras(self) -> JsonObject:
         """What a checkpoint keeps for the next start: plain values and tensors."""
         return {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evergrad.core.tree import (
     IsLeaf,
@@ -17,6 +17,9 @@ from evergrad.core.tree import (
     tree_structure,
     tree_unflatten,
 )
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 PyTree = Any
 
@@ -134,7 +137,7 @@ def _steps(tree: PyTree, count: int) -> list[object]:
     return [SequenceKey(number) for number in range(count)]
 
 
-def _with_paths(tree: PyTree, is_leaf: IsLeaf | None, before: KeyPath) -> list[Any]:
+def _with_paths(tree: PyTree, is_leaf: IsLeaf | None, before: KeyPath) -> Leaves:
     found = None if is_leaf is not None and is_leaf(tree) else children_of(tree)
     if found is None:
         return [(before, tree)]

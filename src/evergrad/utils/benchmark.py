@@ -55,7 +55,7 @@ class Measurement:
     number_per_run: int
     raw_times: list[float]
     task_spec: TaskSpec
-    metadata: dict[Any, Any] | None = None
+    metadata: dict[object, Any] | None = None
 
     @property
     def times(self) -> list[float]:

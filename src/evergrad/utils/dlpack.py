@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.ops.surface.public import FUNCTIONS
 
-from_dlpack: Callable[..., Any] = FUNCTIONS["from_dlpack"]
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
+
+from_dlpack: AnyFunction = FUNCTIONS["from_dlpack"]
 
 
 def to_dlpack(tensor: Tensor) -> Any:

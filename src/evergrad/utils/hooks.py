@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core.node import RemovableHandle
 
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
-def unserializable_hook(f: Callable[..., object]) -> Callable[..., Any]:
+
+def unserializable_hook(f: Callable[..., object]) -> AnyFunction:
     """Mark a hook as one that need not be pickled."""
     f.__torch_unserializable__ = True  # type: ignore[attr-defined]
     return f

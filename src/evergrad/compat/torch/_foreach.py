@@ -11,7 +11,7 @@ from evergrad.linalg import vector_norm
 from evergrad.ops.surface.public import FUNCTIONS
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DtypeLike
+    from evergrad.core.types import AnyFunction, DtypeLike
 
 _PREFIX = "_foreach_"
 
@@ -75,10 +75,10 @@ def _scalars(value: object) -> object:
     return value.tolist() if isinstance(value, Tensor) and value.ndim == 1 else value
 
 
-def _written(method: Callable[..., Any]) -> Callable[..., Tensor]:
+def _written(method: AnyFunction) -> Callable[..., Tensor]:
     """A method whose result is written to its tensor, where there is no in-place form."""
 
-    def write(self: Tensor, *args: object, **kwargs: Any) -> Tensor:
+    def write(self: Tensor, *args: object, **kwargs: object) -> Tensor:
         others = [a if isinstance(a, Tensor) else FUNCTIONS["full_like"](self, a) for a in args]
         return self.copy_(method(self, *others, **kwargs))
 

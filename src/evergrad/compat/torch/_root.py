@@ -62,7 +62,7 @@ def sym_sqrt(a: Any) -> float:
     return math.sqrt(a)
 
 
-def sym_sum(args: Any) -> Any:
+def sym_sum(args: Any) -> int:
     """The sum of sizes."""
     return sum(args)
 

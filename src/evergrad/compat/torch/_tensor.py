@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.tensor import Tensor
 
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
+
 
 def _rebuild_from_type_v2(
-    func: Callable[..., Any], new_type: object, args: Any, state: dict[str, object]
+    func: AnyFunction, new_type: object, args: Any, state: dict[str, object]
 ) -> object:
     """A pickled tensor of a subclass, with its attributes."""
     made = func(*args)

@@ -7,9 +7,12 @@ scripted program is refused.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from evergrad.nn.module import Module
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 T = TypeVar("T")
 
@@ -51,7 +54,7 @@ def trace_module(mod: T, inputs: object, *args: object, **kwargs: object) -> T:
     return mod
 
 
-def set_fusion_strategy(strategy: object) -> list[Any]:
+def set_fusion_strategy(strategy: object) -> Leaves:
     """Without effect."""
     return []
 

@@ -7,8 +7,7 @@ are those of :mod:`evergrad.masked`. What has no meaning for masked elements rai
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad import masked
 from evergrad.core import dtypes
@@ -16,6 +15,9 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.surface.public import FUNCTIONS
 
 from .overrides import DisableTorchFunctionSubclass
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 
 def _names(text: str) -> frozenset[str]:
@@ -172,7 +174,7 @@ def _masks(value: Any) -> Any:
     return value._masked_mask if isinstance(value, MaskedTensor) else value
 
 
-def _apply(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _apply(func: AnyFunction, args: Any, kwargs: Any) -> Any:
     name = func.__name__
     if name == "__get__":
         return _read_property(func, args[0])
@@ -211,7 +213,7 @@ def _require_equal_masks(left: Any, right: Any = None) -> None:
         )
 
 
-def _binary(func: Callable[..., Any], left: Any, right: Any, **kwargs: Any) -> Any:
+def _binary(func: AnyFunction, left: Any, right: Any, **kwargs: object) -> Any:
     _require_equal_masks(left, right)
     made = func(_data(left), _data(right), **kwargs)
     mask = left._masked_mask if isinstance(left, MaskedTensor) else right._masked_mask
@@ -227,7 +229,7 @@ def _any(mask: Tensor, dim: Any, keepdim: bool) -> Tensor:
 
 
 def _reduced(
-    name: str, input: MaskedTensor, dim: Any = None, keepdim: bool = False, **kwargs: Any
+    name: str, input: MaskedTensor, dim: Any = None, keepdim: bool = False, **kwargs: object
 ) -> Any:
     mask = input._masked_mask
     further = {} if dim is None and name in _PLACES else {"keepdim": keepdim}
@@ -248,7 +250,7 @@ def _softmax(func: Any, input: MaskedTensor, dim: int, dtype: Any = None, **_: o
     return _wrapped(found, input._masked_mask)
 
 
-def _same(func: Any, input: MaskedTensor, *args: Any, **kwargs: Any) -> Any:
+def _same(func: Any, input: MaskedTensor, *args: object, **kwargs: object) -> Any:
     """A copy, or other elements, under the same mask."""
     return _wrapped(func(_data(input), *args, **kwargs), input._masked_mask)
 
@@ -261,7 +263,7 @@ def _where(func: Any, condition: Tensor, left: Any, right: Any) -> Any:
     return _wrapped(func(condition, _data(left), _data(right)), func(condition, *masks))
 
 
-_SPECIAL: dict[str, Callable[..., Any]] = {
+_SPECIAL: dict[str, AnyFunction] = {
     "all": _all, "clone": _same, "contiguous": _same, "detach": _same, "log_softmax": _softmax,
     "ones_like": _same, "softmax": _softmax, "where": _where, "zeros_like": _same,
 }  # fmt: skip

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from types import FunctionType, MethodType, ModuleType, TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from evergrad.extension import provides
 from evergrad.nn import functional
 from evergrad.nn.parameter import Parameter
 from evergrad.ops.surface.public import as_operand
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction, Leaves
 
 
 class _Local(threading.local):
@@ -76,9 +79,9 @@ def _is_own(kind: type) -> bool:
     return kind.__module__.startswith("evergrad.") and issubclass(kind, Tensor)
 
 
-def _relevant(args: Iterable[object]) -> list[Any]:
+def _relevant(args: Iterable[object]) -> Leaves:
     """The arguments that take over, one of each class, subclasses before their bases."""
-    found: list[Any] = []
+    found: Leaves = []
     for value in args:
         members = value if isinstance(value, _SEQUENCES) else (value,)
         for member in members:
@@ -131,7 +134,7 @@ def handle_torch_function(
 
 
 @functools.cache
-def overridable(function: Callable[..., object], module: str) -> Callable[..., Any]:
+def overridable(function: Callable[..., object], module: str) -> AnyFunction:
     """The function, checking its arguments for classes that take over."""
 
     @functools.wraps(function)
@@ -463,7 +466,7 @@ def get_default_nowrap_functions() -> set[Callable[..., object]]:
     return set()
 
 
-def wrap_torch_function(dispatcher: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_torch_function(dispatcher: AnyFunction) -> AnyFunction:
     """A decorator: the arguments that ``dispatcher`` gives may take the function over."""
 
     def decorate(function: Callable[..., object]) -> Callable[..., object]:

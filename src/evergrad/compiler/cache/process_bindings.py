@@ -11,6 +11,7 @@ from evergrad.core.trace import Var
 if TYPE_CHECKING:
     from evergrad.compiler.frontend.captured import Captured
     from evergrad.core.trace import Graph
+    from evergrad.core.types import Leaves
 
 
 class ProcessBindings:
@@ -27,7 +28,7 @@ class ProcessBindings:
         used = [*(tensor._storage for tensor in captured.outside), *captured.written]
         drawn = [e.attrs.get("generator") for e in graph.equations if e.op.random]
         self.storages: list[Storage] = list({id(s): s for s in used}.values())
-        self.generators: list[Any] = list(dict.fromkeys(drawn))
+        self.generators: Leaves = list(dict.fromkeys(drawn))
         self.locations: list[SourceLocation | None] = [eqn.location for eqn in graph.equations]
         self.constants: list[Any | None] = [
             None if isinstance(out, Var) else out for out in graph.outputs

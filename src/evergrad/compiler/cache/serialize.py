@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 # Executables with more bytes of constants are not written.
 _MOST_CONSTANTS = 16 << 20
@@ -152,9 +155,7 @@ class _Serializer:
         )  # fmt: skip
 
 
-def _number_of(
-    item: Buffer | BufferView | Storage, items: list[Any], numbers: dict[int, int]
-) -> int:
+def _number_of(item: Buffer | BufferView | Storage, items: Leaves, numbers: dict[int, int]) -> int:
     number = numbers.get(id(item))
     if number is None:
         number = numbers[id(item)] = len(items)

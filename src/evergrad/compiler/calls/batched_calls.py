@@ -34,7 +34,7 @@ from evergrad.ops.rows.movement.joining import stack
 
 if TYPE_CHECKING:
     from evergrad.compiler.api import Compiled
-    from evergrad.core.types import Args, Array, Kwargs
+    from evergrad.core.types import Args, Array, Kwargs, Leaves
 
 # Target duration of a slice of the loop between checks for interrupts; and the rows of the first
 # slice, by the program's duration class.
@@ -139,7 +139,7 @@ def loop_of(step: Compiled, args: Args, kwargs: Kwargs) -> object:
     leaves, spec = tree_flatten((args, kwargs))
     count = _rows_of([leaf for leaf in leaves if isinstance(leaf, Tensor)])
     is_traced = STATE.get().trace is not None  # part of a larger program
-    found: list[Any] = []
+    found: Leaves = []
     while len(found) < count:
         row = [leaf[len(found)] if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         its_args, its_kwargs = tree_unflatten(row, spec)
@@ -177,7 +177,7 @@ def _rows_of(tensors: Sequence[Tensor]) -> int:
     return counts[0]
 
 
-def _stacked(found: Sequence[Any]) -> Any:
+def _stacked(found: Sequence[object]) -> Any:
     """The results of consecutive calls, stacked."""
     rows = [tree_flatten(result) for result in found]
     leaves, spec = rows[0]
@@ -214,7 +214,7 @@ class _Loop:
     """The rows of a loop that a variant's program handles, after those of ordinary calls."""
 
     def __init__(
-        self, variant: Variant, leaves: Sequence[Any], count: int, found: Sequence[Any]
+        self, variant: Variant, leaves: Sequence[object], count: int, found: Sequence[object]
     ) -> None:
         self.variant = variant
         self.program = variant.program

@@ -25,7 +25,7 @@ from evergrad.memory.ledger import GRADIENT
 from evergrad.memory.pool import allocator
 
 if TYPE_CHECKING:
-    from evergrad.core.types import Array
+    from evergrad.core.types import Array, Leaves
 
 
 Run = Callable[[Sequence[Tensor]], Any]
@@ -82,7 +82,7 @@ def run_natively(variant: Variant) -> Run:
     computed = [(n, p.buffer.number, allocator(p.shape, p.dtype.np)) for n, p in program.computed]
     arguments = program.argument_buffers
     arrays: dict[int, Any] = {}
-    made_once: list[list[Any]] = []
+    made_once: list[Leaves] = []
     end = _completion(variant, arrays, made_once, numbers)
     rng_states = program.rng_states if program.executable.streams else None
     needs_arrays = program.needs_arrays
@@ -154,8 +154,8 @@ def _plain_numbers(variant: Variant) -> set[int]:
 
 
 def _completion(
-    variant: Variant, arrays: dict[int, Any], made_once: list[list[Any]], numbers: Collection[int]
-) -> Callable[[Sequence[Tensor]], list[Any]]:
+    variant: Variant, arrays: dict[int, Any], made_once: list[Leaves], numbers: Collection[int]
+) -> Callable[[Sequence[Tensor]], Leaves]:
     """A function that completes a native run on some inputs and returns its results: these are
     copied out of the program's memory, or are in ``arrays`` allocated for the run. Idempotent."""
     program = variant.program
@@ -166,7 +166,7 @@ def _completion(
     written, copyto = program.executable.written, np.copyto
     rng_states = program.rng_states if program.executable.streams else None
 
-    def end(inputs: Sequence[Tensor]) -> list[Any]:
+    def end(inputs: Sequence[Tensor]) -> Leaves:
         if not made_once:  # before the late writes: a result may be what a tensor held before
             for number, allocate, source in copied:
                 arrays[number] = array = allocate()
@@ -194,7 +194,7 @@ def _array_of(program: Program, view: BufferView) -> Callable[[], Array]:
 def wrapper_of(
     variant: Variant, source: Callable[[int], Callable[[], Any]],
     small_buffers: dict[int, Any] | None = None, numbers: Collection[int] = (),
-) -> Callable[[Sequence[Tensor]], list[Any]]:  # fmt: skip
+) -> Callable[[Sequence[Tensor]], Leaves]:  # fmt: skip
     """A function that wraps a program's outputs as tensors; ``source`` maps each output to a
     function that returns its array, but for those in ``small_buffers``, which are copied. Outputs
     in ``numbers`` are Python numbers. Inputs that the program overwrites get their values, and
@@ -224,7 +224,7 @@ def wrapper_of(
     found = [(t, grad.index) for t, grad in captured.grads if isinstance(grad, Output)]
     grads = [(t, take(n), types[n]) for t, n in found]
 
-    def wrap(inputs: Sequence[Tensor]) -> list[Any]:
+    def wrap(inputs: Sequence[Tensor]) -> Leaves:
         inference = STATE.get().inference
         made = [
             get() if type is None else new_result(get(), type, inference) for get, type in results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.frontend.effects.outputs import (
     COMPUTED,
@@ -18,6 +18,9 @@ from evergrad.compiler.frontend.effects.outputs import (
 )
 from evergrad.core.tensor import Tensor
 from evergrad.core.tree import TreeSpec, tree_unflatten
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 # The result of a call from the computed tensors and the arguments.
 Assemble = Callable[[list[Any], Sequence[Tensor]], Any]
@@ -41,7 +44,7 @@ def assembler(results: Results, numbers: Collection[int] = ()) -> Assemble:
     if results.form is Form.TUPLE:
         return lambda computed, arguments: tuple(computed)
     places: dict[int, int] = {}
-    leaves: list[Any] = []
+    leaves: Leaves = []
     for leaf in results.leaves:
         if id(leaf) not in places:
             places[id(leaf)] = len(leaves)
@@ -92,7 +95,7 @@ def _builder(spec: TreeSpec, places: Any) -> _Build:
 
 def _container_builder(spec: TreeSpec, places: Any) -> _Build:
     kind, keys = spec.kind, spec.context
-    members: Callable[[list[Any]], Any]
+    members: Callable[[Leaves], Any]
     if len(spec.children) > 1 and all(child.is_leaf() for child in spec.children):
         members = itemgetter(*[next(places) for _ in spec.children])
         if kind is tuple:

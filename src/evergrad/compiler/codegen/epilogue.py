@@ -28,6 +28,7 @@ from evergrad.core.types import Array
 
 if TYPE_CHECKING:
     from evergrad.compiler.schedule.nodes import Group
+    from evergrad.core.types import Leaves
 
 # Longer epilogues are loops of their own.
 MOST_STEPS = 16
@@ -138,7 +139,7 @@ class Epilogue(NamedTuple):
 
     def evaluate(self, tile: Array, operands: Sequence[Array]) -> Array:
         """The last value, by NumPy."""
-        values: list[Any] = [tile]
+        values: Leaves = [tile]
         given = {"value": values, "operand": operands}
         for step in self.steps:
             args = [

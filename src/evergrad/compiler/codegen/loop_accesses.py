@@ -17,6 +17,7 @@ from evergrad.ops.rows.elementwise.basic import DIV, MUL
 if TYPE_CHECKING:
     from evergrad.compiler.schedule.def_use import DefUse
     from evergrad.compiler.schedule.nodes import Group
+    from evergrad.core.types import Leaves
 
 STATUS = "status"
 # Of memory accesses in loops whose iterations do not depend on one another.
@@ -100,7 +101,7 @@ class LoopAccesses:
         self.producer: dict[Var, Equation] = {e.outs[0]: e for e in group.members}
         self.slots: list[tuple[str, Any]] = []
         self.accesses: list[Access] = []
-        self.known_accesses: dict[Any, Access] = {}
+        self.known_accesses: dict[object, Access] = {}
         self.uses: dict[tuple[int, int], Any] = {}
         self.factors: list[Factor] = []
         self.stores: dict[Var, Access] = {}
@@ -204,7 +205,7 @@ class LoopAccesses:
         self.accesses.append(table)
         return table
 
-    def operands(self, eqn: Equation) -> list[Any]:
+    def operands(self, eqn: Equation) -> Leaves:
         """The operands of an equation, in the order of its arguments."""
         count = len(eqn.args) + eqn.op.emit.numbered
         return [self.uses[id(eqn), number] for number in range(count)]

@@ -5,8 +5,6 @@ Extents and strides are arguments: the IR depends on the structure of the loops 
 
 from __future__ import annotations
 
-from typing import Any
-
 from evergrad.compiler.codegen.code import Code
 from evergrad.compiler.codegen.ir_builder import CACHE_LINE
 from evergrad.compiler.codegen.loop_accesses import Factor
@@ -21,7 +19,7 @@ class EntryBlock:
         self.code = code
         self.lines: list[str] = []
         self.numbers: list[int] = []
-        self.index: dict[Any, int] = {}
+        self.index: dict[object, int] = {}
         self.pointers: int = len(nest.slots) + len(nest.outer_reductions())
         per_chunk, chunks = nest.partition()
         self.chunks: int = chunks * nest.group.blocks

@@ -20,6 +20,7 @@ from evergrad.errors import VerificationError
 
 if TYPE_CHECKING:
     from evergrad.compiler.codegen.emit_loops import LoopEmitter
+    from evergrad.core.types import Args, Key
 
 
 class Tile(NamedTuple):
@@ -107,7 +108,7 @@ class Compute(NamedTuple):
 
     op: str
     attrs: str
-    types: tuple[Any, ...]
+    types: Key
     out: dtype
     operands: tuple[Operand, ...]
     stage: int
@@ -164,7 +165,7 @@ class LoopProgram(NamedTuple):
         found = self.statements[value]
         return found.compute if isinstance(found, Reduce) else found
 
-    def structure(self) -> tuple[Any, ...]:
+    def structure(self) -> Args:
         """All that the emitted IR depends on: extents and strides are arguments of a kernel, but
         which of them are 0 or contiguous is not, and neither is the size of scratch memory."""
         domain = self.domain

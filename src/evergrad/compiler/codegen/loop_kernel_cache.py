@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evergrad import config
 from evergrad.compiler.codegen.blocked_sums import BLOCK, ROWS, is_float_sum
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from evergrad.compiler.codegen.kernel import Kernel
 
 # The kernels by structure, without arguments.
-EMITTED: dict[Any, Kernel] = {}
+EMITTED: dict[object, Kernel] = {}
 _MAX_EMITTED = 1024
 
 

@@ -48,7 +48,7 @@ from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 if TYPE_CHECKING:
     from evergrad.core.row_facts import AtenName
     from evergrad.core.tensor import Array
-    from evergrad.core.types import Args
+    from evergrad.core.types import Args, Key, Leaves
 
 # Structures whose traces did not generalize so often run row by row.
 _MOST_FAILURES = 4
@@ -70,7 +70,7 @@ class EagerCompositeOp:
 
 
 def call_any_extents(
-    function: EagerComposite, state: State, args: Args, types: tuple[Any, ...],
+    function: EagerComposite, state: State, args: Args, types: Key,
     attrs: Attrs, of_shape: dict[int, Any],
 ) -> object:  # fmt: skip
     """Call a composite on arrays of these types; row by row where that is not possible.
@@ -98,7 +98,7 @@ def _needs(tensors: Sequence[Tensor]) -> int:
 
 
 def _specialize(
-    function: EagerComposite, types: tuple[Any, ...], attrs: Attrs, needs: int
+    function: EagerComposite, types: Key, attrs: Attrs, needs: int
 ) -> AnyExtentSpecialization | Literal[False]:
     structure = Structure(function.function, types, attrs)
     if max([t.numel for t in structure.types]) >= COMPOSITE_ELEMENTS:
@@ -334,7 +334,7 @@ class AnyExtentSpecialization(Specialization):
         self.single: bool = len(self.out_types) == 1
         self.op: Op = cast(Op, EagerCompositeOp(function, len(self.out_types)))
         self.differentiable: bool = bool(joint.wanted)
-        self.calls: list[Any] = shared.forward.calls
+        self.calls: Leaves = shared.forward.calls
         self.constants: list[object] = shared.forward.numbers(extents)
         self.outputs: list[int] = [shared.forward.slot(slot) for slot in forward.outputs]
         # Results that alias an argument or one another.
@@ -344,7 +344,7 @@ class AnyExtentSpecialization(Specialization):
         if shared.backward is not None:
             self.vjp_programs[needs] = AnyExtentVjpProgram(self, needs, shared, shared.backward)
 
-    def call(self, state: State, tensors: tuple[Any, ...]) -> Any:
+    def call(self, state: State, tensors: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
         """Run on arrays, as one autograd node."""
         values = [t._value for t in tensors]
         values += self.constants
@@ -410,7 +410,7 @@ class AnyExtentVjpProgram(VjpProgram):
         """Itself: its calls give all cotangents."""
         return self, tuple(range(len(self.saves)))
 
-    def run(self, values: list[Any]) -> None:
+    def run(self, values: Leaves) -> None:
         values += self._constants
         run_calls(self._calls, values)
         if self.scratch >= LEDGER_MIN_BYTES:

@@ -39,7 +39,8 @@ from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
 if TYPE_CHECKING:
     from evergrad.core.shapes import TensorType
-    from evergrad.core.types import Args
+    from evergrad.core.tensor import Tensor
+    from evergrad.core.types import AnyFunction, Args, Key
 
 # Specializations kept over all functions; at the limit all are evicted.
 _SPECIALIZATION_LIMIT = 256
@@ -47,7 +48,7 @@ _SPECIALIZATION_LIMIT = 256
 
 @provides("native_composite")
 def call(
-    function: EagerComposite, state: State, args: Args, types: tuple[Any, ...],
+    function: EagerComposite, state: State, args: Args, types: Key,
     attrs: Attrs,
 ) -> Any:  # fmt: skip
     """Call a composite on arrays of these types, as one autograd node."""
@@ -116,9 +117,9 @@ class CompositeSpecialization(Specialization):
         self.native: NativeGraph = NativeGraph(graph)
         self.is_native: bool = self.native.is_native()
         self.is_usual: bool = self.is_native and config.EAGER_KERNEL_ELEMENTS is None
-        self.run: Callable[..., Any] = self.native.run
+        self.run: AnyFunction = self.native.run
 
-    def call(self, state: State, args: Args) -> Any:
+    def call(self, state: State, args: Args) -> Tensor | tuple[Tensor, ...]:
         """Run on arrays, as one autograd node."""
         tensors = tuple([a for a in args if a is not None]) if self.has_gaps else args
         found = self.native.run([t._value for t in tensors])

@@ -31,6 +31,7 @@ from evergrad.ops.rows.movement.strided import as_strided
 
 if TYPE_CHECKING:
     from evergrad.core.tracing import Tracer
+    from evergrad.core.types import Args, Leaves
 
 # The strides of an array in bytes; None if it is contiguous.
 Layout = tuple[int, ...] | None
@@ -60,7 +61,7 @@ class NativeGraph:
         self.idle[self.contiguous] = [program]
         return _has_kernels_only(program)
 
-    def run(self, arrays: Sequence[object]) -> list[Any]:
+    def run(self, arrays: Sequence[object]) -> Leaves:
         """The results, in memory of their own."""
         for array in arrays:
             if array.__class__ is not np.ndarray:
@@ -110,7 +111,7 @@ class NativeGraph:
         """The one result."""
         return self.run(arrays)[0]
 
-    def results(self, *arrays: object) -> tuple[Any, ...]:
+    def results(self, *arrays: object) -> Args:
         return tuple(self.run(arrays))
 
     def first_programs(self, layouts: tuple[Layout, ...]) -> list[EagerProgram] | None:

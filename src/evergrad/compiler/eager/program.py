@@ -21,7 +21,7 @@ from evergrad.memory import pool
 from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
 if TYPE_CHECKING:
-    from evergrad.core.types import Array
+    from evergrad.core.types import AnyFunction, Array, Leaves
 
 
 # A program keeps an arena of at most so many bytes: allocating one for each run takes longer than
@@ -43,7 +43,7 @@ class EagerProgram(Program):
         # The prepared call, which does not reference the program; False if there is none.
         self.prepared: Callable[[Sequence[object]], list[object]] | Literal[False] | None = None
 
-    def call(self, arrays: Sequence[object]) -> list[Any]:
+    def call(self, arrays: Sequence[object]) -> Leaves:
         """Run on arrays; the results are in memory of their own."""
         if self.prepared is None:
             self.prepared = self.prepared_call()
@@ -102,7 +102,7 @@ class EagerProgram(Program):
         self,
         arguments: Sequence[object],
         numbers: Iterable[float] | None,
-        deliver: Callable[[list[Any]], object] = lambda found: found,
+        deliver: Callable[[Leaves], object] = lambda found: found,
     ) -> Any:
         if not self.bound:
             self.bind()
@@ -136,10 +136,10 @@ def _with_arena(
     call: Callable[[Sequence[object]], list[object]],
     size: int,
     slots: list[tuple[object, int, int]],
-) -> Callable[[Sequence[Any]], list[Any]]:
+) -> Callable[[Sequence[Any]], Leaves]:
     """A prepared call that takes its arena from the pool, for one run."""
 
-    def run(arrays: Sequence[Array]) -> list[Any]:
+    def run(arrays: Sequence[Array]) -> Leaves:
         memory = _placed(size, slots)  # noqa: F841 - alive until the run is over
         return call(arrays)
 
@@ -151,12 +151,12 @@ def _prepared(
     arguments: list[tuple[int, Any, int, int]],
     strided: frozenset[int],
     results: list[tuple[Callable[[], Any], list[tuple[Any, int, int]]]],
-) -> Callable[[Sequence[Any]], list[Any]]:
-    from_buffer: Callable[[Any], Any] = c_char.from_buffer
+) -> Callable[[Sequence[Any]], Leaves]:
+    from_buffer: AnyFunction = c_char.from_buffer
     apart = [patch for patch in arguments if patch[0] in strided]
     arguments = [patch for patch in arguments if patch[0] not in strided]
 
-    def call(arrays: Sequence[Any]) -> list[Any]:
+    def call(arrays: Sequence[Array]) -> Leaves:
         found = []
         for allocate, patches in results:
             result = allocate()

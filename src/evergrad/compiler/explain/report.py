@@ -32,6 +32,7 @@ from evergrad.extension import provides
 if TYPE_CHECKING:
     from evergrad.compiler.frontend.captured import Captured
     from evergrad.compiler.frontend.variant import Call
+    from evergrad.core.types import JsonObject
 
 Data = dict[str, Any]
 
@@ -47,7 +48,7 @@ class Explanation:
     def __init__(self, call: Call, name: str, passes: bool = False) -> None:
         program = call.variant.program
         seconds = seconds_of(program, call.arrays(), call.variant.numbers())
-        self.data: dict[str, Any] = {"function": name, **_described(call, seconds)}
+        self.data: JsonObject = {"function": name, **_described(call, seconds)}
         self.data["passes"], self.data["loops"] = _passes(call) if passes else ([], [])
         kernels = [i.kernel for i in program.instructions if i.kernel is not None]
         kernels += [called for kernel in kernels for called in kernel.calls.values()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.compiler.frontend.effects.outputs import is_made_leaf
 from evergrad.compiler.frontend.session import Session
@@ -13,12 +13,15 @@ from evergrad.core.saved_values import Packed, overwritten_error
 from evergrad.core.settings import counts_data_writes
 from evergrad.core.tensor import Tensor
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
+
 
 def reachable_tensors(roots: Sequence[Tensor]) -> set[int]:
     """The ids of tensors that the histories of some tensors reference."""
     found: set[int] = set()
     seen: set[int] = set()
-    stack: list[Any] = list(roots)
+    stack: Leaves = list(roots)
     while stack:
         held = stack.pop()
         if held is None or id(held) in seen:
@@ -101,7 +104,7 @@ def _is_ours(hook: object) -> bool:
 
 
 def _held_by_node(node: GraphNode) -> list[object]:
-    held: list[Any] = []
+    held: Leaves = []
     if node.hooks is not None:
         held += (node.hooks.on_result, node.hooks.before, node.hooks.after)
     held += (

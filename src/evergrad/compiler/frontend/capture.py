@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from evergrad.autograd.custom_op import CustomOp
 from evergrad.autograd.engine import grad_up_to
@@ -66,6 +66,9 @@ from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import Tracer, trace_value
 from evergrad.core.tree import tree_leaves
 from evergrad.errors import GradientError
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 
 class Arguments(Protocol):
@@ -187,10 +190,10 @@ def refuse_kept_numbers(trace: Session, result: object, installed: Installed) ->
             raise NotWholeError("Python keeps a number that the function computes")
 
 
-def are_of_custom_functions(trace: Session, result: Any, numbers: list[PythonNumber]) -> bool:
+def are_of_custom_functions(trace: Session, result: object, numbers: list[PythonNumber]) -> bool:
     """Whether only custom functions refer to numbers: their equations, and the contexts of nodes
     that no backward pass can run any more."""
-    owners: list[Any] = [
+    owners: Leaves = [
         numbers, *(eqn.op.fixed for eqn in trace.equations if isinstance(eqn.op, CustomOp))
     ]  # fmt: skip
     tensors = [leaf for leaf in flatten_records(result)[0] if isinstance(leaf, Tensor)]
@@ -291,7 +294,7 @@ class _Capture:
             found.same_handles = [id(t) if id(t) in found.handles else None for t in inputs]
         grad_inputs = self.grad_inputs()
         found.arguments = len(inputs) + len(grad_inputs)
-        outputs: list[Any] = [trace_value(trace, t) for t in tensors]
+        outputs: Leaves = [trace_value(trace, t) for t in tensors]
         found.result_count = len(tensors) + trace.data.add_outputs(trace.expressions, outputs)
         own = {id(grad._storage): index for index, (_, grad) in enumerate(grad_inputs)}
         found.overwritten = self.overwritten(grad_inputs, own)
@@ -585,5 +588,5 @@ def _is_whole(var: Var, tensor: Tensor) -> bool:
     return tensor._view is None and var.layout.flags.c_contiguous
 
 
-def read_number(container: Any, key: int | str, part: int | None) -> float:
+def read_number(container: object, key: int | str, part: int | None) -> float:
     return read_source((container, key, part))

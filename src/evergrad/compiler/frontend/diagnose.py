@@ -7,7 +7,7 @@ re-evaluated equation by equation with NumPy, on the inputs as they were before 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.errors import IndexOutOfRangeError
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
+
 _FLOATING = "fcV"  # V: the 16-bit floats of ml_dtypes
 
 
@@ -27,7 +30,7 @@ class Snapshot:
     """A copy of what a program may write: storages and RNG states."""
 
     def __init__(self, storages: Iterable[Storage], generators: Iterable[Any]) -> None:
-        held: list[Any] = [s.value for s in storages]
+        held: Leaves = [s.value for s in storages]
         self.arrays = [(array, array.copy()) for array in held]
         self.generators = [(g, Generator.get_state(g)) for g in generators]
 
@@ -54,7 +57,7 @@ class Kind(NamedTuple):
 FINITE = Kind(False, False)
 
 
-def kind_of(value: Any) -> Kind:
+def kind_of(value: object) -> Kind:
     array = value._value if isinstance(value, Tensor) else value
     if not isinstance(array, np.ndarray) or array.dtype.kind not in _FLOATING:
         return FINITE

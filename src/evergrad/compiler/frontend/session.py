@@ -382,7 +382,7 @@ class Session(FunctionalizingTrace):
         found.update((id(w.storage), w.storage) for w in self.written.values())
         return [storage for storage in found.values() if self.is_own(storage.value)]
 
-    def is_own(self, value: Any) -> bool:
+    def is_own(self, value: object) -> bool:
         return isinstance(value, Var) and value.trace is self
 
     def saved_vars(self, nodes: Sequence[Any]) -> Iterator[Var]:

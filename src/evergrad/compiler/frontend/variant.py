@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from evergrad.compiler.frontend.guards.guard import Guards
     from evergrad.compiler.frontend.partition import Derivative
     from evergrad.compiler.runtime.program import Program
-    from evergrad.core.types import Array
+    from evergrad.core.types import Array, Leaves
 
 _Given = tuple[list[Tensor], list[Tensor]]
 
@@ -213,7 +213,7 @@ class Variant:
         wholes = [base.tensor_for(tensors) for base in self.captured.bases]
         if None in wholes:
             return None
-        given: list[Any] | None
+        given: Leaves | None
         if path is None:
             given = [*tensors, *wholes] if effects is None else effects.draw(tensors, wholes)
             return given if given is not None and self.is_valid_for(given, tensors) else None
@@ -326,7 +326,7 @@ class Call:
 
     def __init__(self, variant: Variant, tensors: list[Tensor]) -> None:
         self.variant = variant
-        self.tensors: list[Any] = [*tensors, *(t._grad for t in variant.captured.grad_inputs)]
+        self.tensors: Leaves = [*tensors, *(t._grad for t in variant.captured.grad_inputs)]
         self.derivative: Derivative | None = variant.captured.derivative
         self.kept: dict[int, Tensor] = {}
 
@@ -336,7 +336,7 @@ class Call:
         found = self.checked_results() if self.variant.check_finite else self.run(self.deliver)
         return cast(_Given, found)
 
-    def run(self, deliver: Callable[[list[Any]], _Given | None]) -> Any:
+    def run(self, deliver: Callable[[Leaves], _Given | None]) -> Any:
         """Run the program; an index out of range is reported with the location of its lookup."""
         variant = self.variant
         variant.invalidate_numbers()  # numbers of Python are written over the options
@@ -360,7 +360,7 @@ class Call:
         count = captured.output_count
         check = FiniteCheck(captured.graph, count, self.inputs(), captured.written)
 
-        def deliver(found: list[Any]) -> _Given | None:
+        def deliver(found: Leaves) -> _Given | None:
             return self.deliver(found) if check.passes(found) else None
 
         results = self.run(deliver)
@@ -368,11 +368,11 @@ class Call:
             raise NonFiniteError(check.undo(self.name_of_input))
         return results
 
-    def arrays(self) -> list[Any]:
+    def arrays(self) -> Leaves:
         """The arguments as contiguous arrays."""
         return contiguous_arrays(self.tensors)
 
-    def deliver(self, found: list[Any]) -> _Given:
+    def deliver(self, found: Leaves) -> _Given:
         """Wrap the outputs of a run as tensors and assign writes and gradients. Idempotent."""
         captured = self.variant.captured
         made = [
@@ -425,7 +425,7 @@ class Call:
             if is_own or (kind == "input" and id(inputs[n]._storage) in self.variant.written):
                 self.kept[n] = from_array(inputs[n]._value.copy())
 
-    def residuals(self, saved: list[Any]) -> list[Tensor]:
+    def residuals(self, saved: Leaves) -> list[Tensor]:
         if self.derivative is None:
             return []
         inputs = self.inputs()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from evergrad.compiler.codegen.elementwise import KINDS
 from evergrad.compiler.codegen.ir_builder import Vector
@@ -34,6 +34,9 @@ from evergrad.ops.rows.indexing.scatter import (
     SCATTER_REDUCE,
     SCATTER_SUM,
 )
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Index
 
 _WIDTH = 64  # the columns of a unit of a write
 _CHUNK = 1 << 13  # the elements of a chunk, at least
@@ -262,7 +265,7 @@ def _combined(ir: KernelBuilder, how: str, old: str, new: str) -> str:
 
 
 def _check(
-    lowering: Lowering, eqn: Equation, index: Any, extents: Extents, wrap: bool
+    lowering: Lowering, eqn: Equation, index: Index, extents: Extents, wrap: bool
 ) -> BufferView | Var:
     """A contiguous index, after an instruction that checks it: all of it, or the elements that are
     expanded along slices."""
@@ -336,7 +339,7 @@ def _repeats(index: Var) -> int:
 
 
 def add_write(
-    lowering: Lowering, eqn: Equation, table: Var | None, index: Var, source: Any, how: str,
+    lowering: Lowering, eqn: Equation, table: Var | None, index: Var, source: Var, how: str,
     extents: Extents | None, wrap: bool,
 ) -> bool:  # fmt: skip
     """Lower a tensor (zeros, if there is none) that is combined with a source at an index."""

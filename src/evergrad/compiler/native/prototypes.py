@@ -7,9 +7,11 @@ left to the garbage collector. There is one for each signature.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 # The type of the result, or none, and those of the arguments.
 Signature = tuple[Any, ...]
@@ -20,9 +22,7 @@ def _prototypes(signature: Signature) -> tuple[Any, Any]:
     return ctypes.PYFUNCTYPE(*signature), ctypes.CFUNCTYPE(*signature)
 
 
-def functions_at(
-    address: int, signature: Signature
-) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def functions_at(address: int, signature: Signature) -> tuple[AnyFunction, AnyFunction]:
     """The function at an address, as one that keeps the GIL and one that releases it."""
     keeping, releasing = _prototypes(signature)
     return keeping(address), releasing(address)

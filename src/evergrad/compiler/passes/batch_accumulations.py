@@ -21,6 +21,7 @@ from evergrad.ops.rows.reduce.sums import SUM
 
 if TYPE_CHECKING:
     from evergrad.core.tensor import Tensor
+    from evergrad.core.types import Leaves
 
 # Sums of fewer terms stay as they are, ...
 _FEWEST = 4
@@ -71,8 +72,8 @@ class _Finder:
 
     def leaves(self, eqn: Equation) -> list[Var | float]:
         """The leaves of a tree of additions, from the left."""
-        found: list[Any] = []
-        pending: list[Any] = [eqn]
+        found: Leaves = []
+        pending: Leaves = [eqn]
         while pending:
             node = pending.pop()
             if isinstance(node, Equation) and node.op is ADD:
@@ -90,7 +91,7 @@ class _Finder:
         if eqn.op is not ADD or id(eqn) in self.inner:
             return None
         leaves = self.leaves(eqn)
-        kinds: dict[Any, list[Any]] = {}
+        kinds: dict[Any, Leaves] = {}
         for leaf in leaves:
             kinds.setdefault(self.kind(leaf), []).append(leaf)
         kind, alike = max(kinds.items(), key=lambda item: -1 if item[0] is None else len(item[1]))

@@ -8,9 +8,8 @@ planes as a window is deep are combined by elementwise equations, which fuse.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
@@ -26,6 +25,9 @@ from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.ops.rows.movement.views import expand, permute, reshape, unsqueeze
 from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.ops.rows.pool.windows import MAX_POOL, MAX_POOL_PLACES, WINDOW_SPREAD, WINDOW_SUM
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 _WIDE = (dtypes.float32, dtypes.float64)
 # Windows of more planes are left to NumPy: there is an equation for each.
@@ -221,7 +223,7 @@ def _repeated(x: Tensor, dim: int, windows: Windows) -> Tensor:
     return padded_dim(joined, dim, 0, windows.size[0] - shape[dim] * deep)
 
 
-RULES: dict[Op, Callable[..., Any]] = {
+RULES: dict[Op, AnyFunction] = {
     CONV: _conv,
     CONV_INPUT: _conv_input,
     CONV_WEIGHT: _conv_weight,

@@ -38,7 +38,7 @@ from evergrad.ops.rows.reduce.scan import CUMPROD
 from evergrad.ops.rows.reduce.sums import PROD
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DtypeLike
+    from evergrad.core.types import AnyFunction, DtypeLike
 
 # Products over a dimension of at most this extent are written out.
 _FEW_FACTORS = 8
@@ -134,7 +134,7 @@ def _scatter_sum(source: Tensor, index: Tensor, dim: int, shape: tuple[int, ...]
 _SLICE_WRITES = {SCATTER: INDEX_COPY, SCATTER_ADD: INDEX_ADD}
 
 
-def _scatter(row: Op) -> Callable[..., Any]:
+def _scatter(row: Op) -> AnyFunction:
     def rule(x: Tensor, index: Tensor, source: object, **attrs: Any) -> object:
         wide = _expanded(source, index._type.shape, x.dtype)
         if row in _SLICE_WRITES:
@@ -199,7 +199,7 @@ def _median(place: Op) -> Callable[..., object]:
     return rule
 
 
-RULES: dict[Op, Callable[..., Any]] = {
+RULES: dict[Op, AnyFunction] = {
     MEDIAN: _median(MEDIAN_PLACE),
     NANMEDIAN: _median(NANMEDIAN_PLACE),
     INDEX: _index,

@@ -8,7 +8,7 @@ contiguous, as that of the row was: the last step of a chain of views is a copy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,10 +49,13 @@ from evergrad.ops.rows.movement.views import unsqueeze
 from evergrad.ops.rows.reduce.item_sums import REPEAT_ITEMS, counts_of
 from evergrad.ops.surface.view_forms import UPDATE
 
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
+
 # Neighbouring elements of a slice that fill no cache line.
 
 # For an op: a function of the arguments that returns the replacement, or ``None`` to keep it.
-RULES: dict[Op, Callable[..., Any]] = {**WINDOWS}
+RULES: dict[Op, AnyFunction] = {**WINDOWS}
 
 # Contiguous runs of items that are joined as parts; more are looked up element by element.
 _FEW_RUNS = 32
@@ -214,7 +217,7 @@ def _restrict_items(x: Tensor, inner: Layout, outer: Layout) -> object:
 
 
 def _triangle(is_lower: bool) -> Callable[..., object]:
-    def rule(x: Tensor, diagonal: int) -> Any:
+    def rule(x: Tensor, diagonal: int) -> Tensor:
         height, width = x.shape[-2:]
         rows = unsqueeze(arange(height, dtype=dtypes.int64), 1)
         columns = arange(width, dtype=dtypes.int64)

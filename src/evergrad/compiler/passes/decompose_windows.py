@@ -7,8 +7,7 @@ of the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.codegen.ir_builder import is_native
 from evergrad.compiler.kernels.pooling.uneven import UNEVEN_SUM, Bounds
@@ -30,6 +29,9 @@ from evergrad.ops.rows.pool.windows import (
     adaptive_bounds,
     window_sizes,
 )
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 # Windows of more steps are left to NumPy: there is an equation for each.
 _MOST_STEPS = 16
@@ -129,7 +131,7 @@ def _windows_of(extent: int, bounds: list[tuple[int, int]]) -> Bounds:
     return tuple(found)
 
 
-RULES: dict[Op, Callable[..., Any]] = {
+RULES: dict[Op, AnyFunction] = {
     FOLD: _fold,
     IM2COL: _im2col,
     COL2IM: _col2im,

@@ -7,7 +7,6 @@ Layouts that are not contiguous are written behind the type as strides in elemen
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 
@@ -53,7 +52,7 @@ class _Writer:
             self.counts[kind] += 1
         return f"{self.names[var]}: {var.type}{_strides(var)}"
 
-    def value(self, value: Any) -> str:
+    def value(self, value: object) -> str:
         """An argument, an attribute or an output."""
         if isinstance(value, Var):
             return self.names.get(value, "%undefined")

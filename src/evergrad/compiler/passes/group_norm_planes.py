@@ -10,7 +10,7 @@ sample), which leave few numbers to reduce: everything then fuses into loops of 
 from __future__ import annotations
 
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from evergrad.ops.rows.creation.constants import FULL
 from evergrad.ops.rows.elementwise.basic import DIV, MUL, SUB
 from evergrad.ops.rows.movement.views import EXPAND, RESHAPE
 from evergrad.ops.rows.reduce.sums import SUM
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 # Smaller planes and images stay as they are: one more kernel takes longer.
 _LEAST_PLANE = 512
@@ -120,7 +123,7 @@ class _Planes:
         given = [self.fine_of(a, split, whole) if isinstance(a, Var) else a for a in args]
         if any(a is None for a in given):
             return None
-        values: list[Any] = [a._value if isinstance(a, Tensor) else a for a in given]
+        values: Leaves = [a._value if isinstance(a, Tensor) else a for a in given]
         if is_reduction:
             return self.reduced(eqn, _tensor(values[0]), split, whole, env)
         if eqn.op is RESHAPE:

@@ -9,7 +9,7 @@ same combinations of the first ones. Each reduction saved is a pass over the dat
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.compiler.schedule.def_use import def_use_of
@@ -20,6 +20,9 @@ from evergrad.core.types import Args
 from evergrad.ops.rows.elementwise.basic import ADD, DIV, MUL, NEG, SUB
 from evergrad.ops.rows.movement.views import EXPAND, RESHAPE
 from evergrad.ops.rows.reduce.sums import SUM
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 # Sums of fewer elements, or with fewer per result, take no time.
 _LEAST = 1 << 14
@@ -180,7 +183,7 @@ class _Sums:
         eqn = self.maker.get(var)
         return eqn.args[0] if eqn is not None and eqn.op is EXPAND else var
 
-    def times(self, total: Tensor, factors: list[Any], env: Any) -> Tensor:
+    def times(self, total: Tensor, factors: Leaves, env: Any) -> Tensor:
         for factor in factors:
             given = _tensor(env[self.behind_expand(factor)]) if isinstance(factor, Var) else factor
             total = total * given

@@ -8,7 +8,7 @@ values are views. Formulas are those of NumPy, so that infinities and NaN come o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evergrad.compiler.passes.rewriter import layout_of, rewrite
 from evergrad.core.bind import bind, cast
@@ -44,6 +44,10 @@ from evergrad.ops.rows.movement.views import RESHAPE, expand, reshape, transpose
 from evergrad.ops.rows.reduce.sums import MEAN, SUM
 from evergrad.ops.surface.view_forms import UPDATE
 
+if TYPE_CHECKING:
+    from evergrad.compiler.passes.rewriter import Environment
+    from evergrad.core.types import AnyFunction
+
 
 class _Pair(NamedTuple):
     """The real and the imaginary part: tensors or numbers."""
@@ -69,7 +73,7 @@ class _Splitter:
     def __init__(self) -> None:
         self.pairs: dict[Var, _Pair] = {}
 
-    def replace(self, trace: Trace, eqn: Equation, args: Args, env: Any) -> Any:
+    def replace(self, trace: Trace, eqn: Equation, args: Args, env: Environment) -> Any:
         values = (*args, *eqn.outs)
         if not any(_is_complex(v) for v in values) or len(eqn.outs) != 1:
             return None
@@ -83,7 +87,7 @@ class _Splitter:
             return None
         return (self.joined(found, eqn.outs[0]) if isinstance(found, _Pair) else found._value,)
 
-    def operand(self, value: Any) -> Any:
+    def operand(self, value: object) -> Any:
         """A pair for what is complex; tensors and numbers otherwise."""
         if isinstance(value, complex) and value.imag:
             return _Pair(value.real, value.imag)
@@ -264,7 +268,7 @@ def _update(base: Any, value: Any, chain: ViewChain) -> _Pair | None:
 def _index_write(row: Op) -> Callable[..., _Pair]:
     """A row that writes slices at indices, of both parts."""
 
-    def rule(x: _Pair, source: Any, *indices: Tensor, **attrs: object) -> _Pair:
+    def rule(x: _Pair, source: object, *indices: Tensor, **attrs: object) -> _Pair:
         parts = zip(_tensors(x), _pair(source), strict=True)
         return _Pair(*(bind(row, part, new, *indices, **attrs) for part, new in parts))
 
@@ -288,7 +292,7 @@ def _part(index: int) -> Callable[[_Pair], Tensor | None]:
     return rule
 
 
-RULES: dict[Op, Callable[..., Any]] = {
+RULES: dict[Op, AnyFunction] = {
     ADD: _sum_of(ADD),
     SUB: _sum_of(SUB),
     MUL: _mul,

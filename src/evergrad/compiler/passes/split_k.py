@@ -9,7 +9,7 @@ and stay whole.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.kernels.gemm.tiling import UNPACKED_A_STRIDE, UNPACKED_B_STRIDE
 from evergrad.compiler.native.target import machine
@@ -20,6 +20,9 @@ from evergrad.core.trace import Equation, Graph, Trace, Var
 from evergrad.core.types import Args
 from evergrad.ops.rows.matmul import MATMUL
 from evergrad.ops.rows.movement.views import PERMUTE
+
+if TYPE_CHECKING:
+    from evergrad.compiler.passes.rewriter import Environment
 
 # A smaller K has little to fetch. Halves are multiples of the tile's unrolling.
 _DEEP = 512
@@ -37,7 +40,7 @@ def split_k(graph: Graph) -> Graph:
     if not deep:
         return graph
 
-    def replace(trace: Trace, eqn: Equation, args: Args, env: Any) -> Any:
+    def replace(trace: Trace, eqn: Equation, args: Args, env: Environment) -> Any:
         if id(eqn) not in deep:
             return None
         a, b = _halves(env[transposed[eqn.args[0]]]), _halves(args[1])

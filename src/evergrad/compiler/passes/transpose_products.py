@@ -9,7 +9,7 @@ mixed precision may be between::
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evergrad.compiler.kernels.gemm.pairs import PAIRED_MATMUL, can_pair
 from evergrad.compiler.passes.rewriter import rewrite
@@ -21,6 +21,9 @@ from evergrad.core.types import Args
 from evergrad.ops.rows.elementwise.basic import CAST, CLONE
 from evergrad.ops.rows.matmul import MATMUL
 from evergrad.ops.rows.movement.views import PERMUTE, permute
+
+if TYPE_CHECKING:
+    from evergrad.compiler.passes.rewriter import Environment
 
 # Of bfloat16 it is a product of pairs on processors that have one (``decompose.py``).
 _PRODUCTS = (MATMUL, PAIRED_MATMUL)
@@ -44,7 +47,7 @@ def transpose_products(graph: Graph) -> Graph:
         transposed[out] = var
         return out
 
-    def replace(trace: Trace, eqn: Equation, args: Args, env: Any) -> Any:
+    def replace(trace: Trace, eqn: Equation, args: Args, env: Environment) -> Any:
         if _is_transposition(eqn):
             return (transposition(args[0]),)
         if id(eqn) not in copies:
@@ -99,6 +102,6 @@ def _can_transpose(product: Equation) -> bool:
     return product.op is MATMUL or can_pair(b.layout.T, a.layout.T)
 
 
-def _is_temporary(eqn: Equation, values: DefUse, kept: set[Any]) -> bool:
+def _is_temporary(eqn: Equation, values: DefUse, kept: set[Var]) -> bool:
     """Whether one equation reads its result, which is no result of the graph."""
     return eqn.outs[0] not in kept and len(values.uses.get(eqn.outs[0], [])) == 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from evergrad.ops.rows.movement.views import PERMUTE, RESHAPE
 from evergrad.ops.rows.random.draws import CHANCE
 from evergrad.ops.surface.view_forms import UPDATE
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Key
+
 # Where collectives are entered among the draws, which have ids of generators.
 _COLLECTIVES = -1
 # Views through which an update of as many elements as the base has overwrites all of it.
@@ -43,7 +46,7 @@ _BIJECTIVE = (PERMUTE, RESHAPE)
 class _Draw(NamedTuple):
     """A random equation; ``key`` is what it takes from its generator and its source location."""
 
-    key: tuple[Any, ...]
+    key: Key
     eqn: Equation
 
 

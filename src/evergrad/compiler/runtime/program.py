@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from evergrad.compiler.schedule.lower import Lowering
     from evergrad.compiler.schedule.memory_plan import Plan
     from evergrad.core.tensor import Array
+    from evergrad.core.types import Leaves
 
 _drain_communication: ExtensionPoint[[], None] = ExtensionPoint("drain_communication")
 
@@ -124,7 +125,7 @@ class Program:
         called = [k for kernel in kernels for k in kernel.calls.values()]
         addresses = self.addresses = jit.addresses([*kernels, *called])
         self.patches: dict[int, list[tuple[Any, int, int]]] = {}
-        self.segments: list[Any] = []
+        self.segments: Leaves = []
         words = sum([i.argument_count for i in self.instructions if i.kernel is not None])
         blocks = isolated_zeros((words,), np.int64)
         self.keep: list[Array] = [blocks]
@@ -296,7 +297,7 @@ class Program:
         self,
         arguments: Sequence[Any],
         numbers: Iterable[float] | None,
-        deliver: Callable[[list[Any]], Any] = lambda found: found,
+        deliver: Callable[[Leaves], Any] = lambda found: found,
     ) -> Any:
         """Run on arrays and numbers (``None``: those of the last run); passes ``deliver`` the
         arrays of the outputs that are not written in place.
@@ -403,7 +404,7 @@ class Program:
         """An array for an output of this run."""
         return pool.empty(view.shape, view.dtype.np)
 
-    def generators_to_restore(self) -> list[Any]:
+    def generators_to_restore(self) -> Leaves:
         """The generators whose states a run saves, since a NumPy call may fail after using one."""
         return self.generators() if self.has_calls else []
 
@@ -487,7 +488,7 @@ class Program:
             np.copyto(self.array(view), value)
 
 
-def _is_all_of(view: BufferView, array: Any) -> bool:
+def _is_all_of(view: BufferView, array: Array) -> bool:
     """Whether a view is just this array."""
     return bool(
         view.offset == 0 and array.shape == view.shape and array.strides == view.strides

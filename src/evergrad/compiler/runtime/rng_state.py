@@ -49,7 +49,7 @@ class RngStates:
 class _State:
     """The state of one generator, by its parts in memory."""
 
-    def __init__(self, memory: Any) -> None:
+    def __init__(self, memory: Array) -> None:
         self.counter = memory[:16].view(np.uint64)
         # The words and the position as NumPy stores them; the high half of the position is 0.
         self.words = memory[: STATE_BYTES + 4].view(np.uint32)

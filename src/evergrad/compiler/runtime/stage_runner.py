@@ -4,13 +4,16 @@ from call to call where it is small."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evergrad.compiler.runtime.program import Program
 from evergrad.core.eager.copies import contiguous_copy
 from evergrad.memory.pool import allocator
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Array, Leaves
 
 StageRun = Callable[[Sequence[Any], Sequence[float]], list[Any]]
 
@@ -29,7 +32,7 @@ def stage_runner(program: Program) -> StageRun:
         return lambda arrays, numbers: program.run(contiguous(arrays), numbers, list)
     (segment,) = program.segments
     own = {id(buffer) for buffer in program.small_buffers.values()}
-    results: list[Any] = [None] * len(program.executable.outputs)
+    results: Leaves = [None] * len(program.executable.outputs)
     copied: list[tuple[Any, Any]] = []
     for index, view in program.computed:
         results[index] = allocator(view.shape, view.dtype.np)()
@@ -41,7 +44,7 @@ def stage_runner(program: Program) -> StageRun:
             copied.append((results[index], small))
     words, bound, buffers = program.number_words, program.bound_arrays, program.argument_buffers
 
-    def run(arrays: Sequence[Any], numbers: Sequence[float]) -> list[Any]:
+    def run(arrays: Sequence[Array], numbers: Sequence[float]) -> Leaves:
         given = arrays
         for number, owner in buffers:
             if number not in bound or bound[number]() is not arrays[owner]:
@@ -60,5 +63,5 @@ def stage_runner(program: Program) -> StageRun:
     return run
 
 
-def contiguous(arrays: Sequence[Any]) -> list[Any]:
+def contiguous(arrays: Sequence[Array]) -> Leaves:
     return [a if a.flags.c_contiguous else contiguous_copy(a) for a in arrays]

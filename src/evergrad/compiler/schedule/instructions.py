@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.schedule.buffers import Buffer, BufferView
 from evergrad.compiler.schedule.nodes import ScheduleNode
 from evergrad.core.trace import Equation
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 
 class Instruction:
@@ -28,7 +31,7 @@ class Instruction:
         self.kernel: Kernel | None = None
         self.pointers: list[BufferView | None] = []  # None: the status word
         self.eqn: Equation | None = None
-        self.args: list[Any] = []
+        self.args: Leaves = []
         self.outs: list[BufferView] = []
         self.reads: list[Buffer] = []
         self.writes: list[Buffer] = []

@@ -45,6 +45,7 @@ from evergrad.ops.rows.jagged_attention import JAGGED_ATTENTION, JAGGED_ATTENTIO
 
 if TYPE_CHECKING:
     from evergrad.core.rng.default_generator import Generator
+    from evergrad.core.types import Leaves
 
 
 class Lowering:
@@ -82,7 +83,7 @@ class Lowering:
         self.buffers: list[Buffer] = []
         self.buffer_views: dict[Var, BufferView] = {}
         self.storages: dict[int, Buffer] = {}
-        self.native_generators: list[Any] = []  # whose states kernels advance
+        self.native_generators: Leaves = []  # whose states kernels advance
         self.instructions: list[Instruction] = []
         # Matrix products whose epilogue a group (by ``id``) may become.
         self.pending_products: dict[int, Any] = {}

@@ -30,7 +30,7 @@ from evergrad.memory import pool
 
 if TYPE_CHECKING:
     from evergrad.core.op import ArgType, Attrs, Op
-    from evergrad.core.types import Array
+    from evergrad.core.types import AnyFunction, Args, Array, Leaves
 
 _elementwise_kernel: ExtensionPoint[..., object] = ExtensionPoint("elementwise_kernel")
 
@@ -48,17 +48,17 @@ _LEAST_COLUMNS = 16
 # Elements of a chunk of a call that runs in parallel.
 _CHUNK = 1 << 17
 
-_from_buffer: Callable[[Any], Any] = c_char.from_buffer
+_from_buffer: AnyFunction = c_char.from_buffer
 
 _FLOATS = (dtypes.float32, dtypes.float64)
 _INTEGERS = (dtypes.int64, dtypes.int32, dtypes.int16, dtypes.int8, dtypes.uint8)
 # Kernels by row, attributes, element types, which operands are numbers and how they broadcast;
 # false: there is none.
-_kernels: dict[Any, Any] = {}
+_kernels: dict[object, Any] = {}
 
 
 def may_use_loop(
-    op: Op, types: tuple[ArgType, ...], operands: tuple[Any, ...], out_types: tuple[TensorType, ...]
+    op: Op, types: tuple[ArgType, ...], operands: Args, out_types: tuple[TensorType, ...]
 ) -> bool:
     """Whether a row on these types may be evaluated by one native loop."""
     if not is_loop_over(op, operands, out_types):
@@ -186,7 +186,7 @@ def loop_evaluator(
 def _words(operands: Sequence[Any], number: Callable[[Any], float]) -> list[float] | None:
     """Operands as a loop takes them: numbers, and addresses of arrays; ``None`` if one is
     strided."""
-    words: list[Any] = []
+    words: Leaves = []
     for operand in operands:
         if operand.__class__ is float:
             words.append(operand)
@@ -286,8 +286,8 @@ def any_extent_loop(
     def run(*given: Any) -> Any:
         nonlocal found
         shape: Any = None
-        words: list[Any] = []
-        copies: list[Any] = []
+        words: Leaves = []
+        copies: Leaves = []
         for operand, is_one in zip(given, is_number, strict=True):
             if is_one:
                 words.append(number(operand))
@@ -358,7 +358,7 @@ class Loop:
             self.made = True
         return self.function is not False
 
-    def run(self, given: tuple[Any, ...], words: list[Any]) -> Any:
+    def run(self, given: tuple[Any, ...], words: Leaves) -> Any:
         result = self.allocate()
         if self.count < PARALLEL_MIN_ELEMENTS:
             self.function(addressof(_from_buffer(result)), *words, *self.extents)
@@ -368,7 +368,7 @@ class Loop:
             self.rows_in_parallel(_address(result), words)
         return result
 
-    def rows_in_parallel(self, out: int, words: list[Any]) -> None:
+    def rows_in_parallel(self, out: int, words: Leaves) -> None:
         broadcast = self.broadcast
         assert broadcast is not None
         *steps, rows, columns = self.extents
@@ -402,9 +402,7 @@ def native_loop(
     return found
 
 
-def _in_parallel(
-    loop: Any, operands: tuple[Any, ...], result: Array, number: Callable[[Any], float]
-) -> None:
+def _in_parallel(loop: Any, operands: Args, result: Array, number: Callable[[Any], float]) -> None:
     """Chunks of a large call by several threads."""
 
     def chunk(*given: Any, out: Array) -> None:

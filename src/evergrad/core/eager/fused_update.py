@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import tracing
 from evergrad.core.types import Array
 from evergrad.extension import ExtensionPoint
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction, Leaves
 
 # Updates the first of the arrays in place; the numbers may differ from call to call.
 Update = Callable[[Sequence[Any], Sequence[Any]], None]
@@ -52,7 +55,7 @@ class _ThreadState(threading.local):
 
     numbers: bytes | None = None
 
-    def __init__(self, values: list[Any], scratch: dict[int, Any], size: int) -> None:
+    def __init__(self, values: Leaves, scratch: dict[int, Any], size: int) -> None:
         self.values = list(values)
         for slot, kind in scratch.items():
             self.values[slot] = np.empty(size, kind)
@@ -64,8 +67,8 @@ class _Program:
     def __init__(self, graph: Graph, tensors: int, length: int) -> None:
         self.tensors = tensors
         self.pack = Struct(f"{len(graph.inputs) - tensors}d").pack
-        slot: dict[Any, int] = {var: i for i, var in enumerate(graph.inputs)}
-        self.values: list[Any] = [None] * len(graph.inputs)
+        slot: dict[object, int] = {var: i for i, var in enumerate(graph.inputs)}
+        self.values: Leaves = [None] * len(graph.inputs)
         self.once: list[tuple[Any, list[int], int]] = []
         self.calls: list[tuple[Any, list[int], int, bool]] = []
         last_use = _last_uses(graph)
@@ -120,7 +123,7 @@ class _Program:
                     values[slot] = values[slot][: stop - start]
             self._run_chunk(values, [array[start:stop] for array in arrays])
 
-    def _values_with(self, numbers: Sequence[Any]) -> list[Any]:
+    def _values_with(self, numbers: Sequence[Any]) -> Leaves:
         """The values by slot, without the tensors. What depends on the numbers alone is computed
         when they change."""
         state = self.thread_state
@@ -134,7 +137,7 @@ class _Program:
             state.numbers = packed
         return state.values.copy()
 
-    def _run_chunk(self, values: list[Any], arrays: Sequence[Array]) -> None:
+    def _run_chunk(self, values: Leaves, arrays: Sequence[Array]) -> None:
         values[: self.tensors] = arrays
         for function, args, target, direct in self.calls:
             if direct:
@@ -167,7 +170,7 @@ class FusedUpdate:
 
     def __init__(
         self,
-        formula: Callable[..., Any],
+        formula: AnyFunction,
         writes: int,
         differentiable: bool = False,
         **options: object,
@@ -177,11 +180,11 @@ class FusedUpdate:
         self.differentiable = differentiable
         self.options = options
         self._formula = Formula(formula, options)
-        self._programs: dict[Any, _Program | None] = {}
-        self._kernels: dict[Any, Update | None] = {}
-        self._loops: dict[Any, Update | None] = {}
+        self._programs: dict[object, _Program | None] = {}
+        self._kernels: dict[object, Update | None] = {}
+        self._loops: dict[object, Update | None] = {}
         # The implementation for tensors of a type.
-        self._implementations: dict[Any, Update | None] = {}
+        self._implementations: dict[object, Update | None] = {}
 
     def __call__(self, tensors: Sequence[Tensor], *numbers: float) -> None:
         """Update the tensors in place."""

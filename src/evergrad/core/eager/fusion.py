@@ -26,7 +26,7 @@ from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
     from evergrad.core.dtypes import dtype
-    from evergrad.core.types import Args, Attrs
+    from evergrad.core.types import AnyFunction, Args, Attrs
 
 
 _call_native: ExtensionPoint[..., object] = ExtensionPoint("native_composite")
@@ -66,8 +66,8 @@ class AnyExtents:
     __slots__ = ("shapes", "structures")
 
     def __init__(self) -> None:
-        self.shapes: dict[Any, dict[int, Any]] = {}
-        self.structures: dict[Any, Any] = {}
+        self.shapes: dict[object, dict[int, Any]] = {}
+        self.structures: dict[object, Any] = {}
 
     def of_shape(self, key: object) -> dict[int, object]:
         """An entry for another shape; at the limit the others are evicted."""
@@ -98,7 +98,7 @@ class EagerComposite:
     random: bool = False
 
     def __init__(
-        self, function: Callable[..., Any], least: int | None, size: Size | None, keeps: int,
+        self, function: AnyFunction, least: int | None, size: Size | None, keeps: int,
         uncast: bool = False, plans: bool = True, aten: AtenName = "",
     ) -> None:  # fmt: skip
         self.function = function
@@ -110,12 +110,12 @@ class EagerComposite:
         self.aten: AtenName = aten
         self.name: str = function.__name__.strip("_")
         # By types and attributes; owned by the compiler.
-        self.specializations: dict[Any, Any] = {}
+        self.specializations: dict[object, Any] = {}
         self.any_extents = AnyExtents()
         # By kind: see :meth:`uses`.
-        self.kinds: dict[Any, Uses] = {}
+        self.kinds: dict[object, Uses] = {}
         # Whether calls of given types use a kernel.
-        self.profitable: dict[Any, bool] = {}
+        self.profitable: dict[object, bool] = {}
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **attrs: object) -> Any:
@@ -152,7 +152,7 @@ class EagerComposite:
             return self(*args, **attrs)
 
     @property
-    def traced(self) -> Callable[..., Any]:
+    def traced(self) -> AnyFunction:
         """The function that is traced for its kernels."""
         return self.function
 

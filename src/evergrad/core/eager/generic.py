@@ -24,7 +24,7 @@ from evergrad.core.shapes import TensorType
 
 if TYPE_CHECKING:
     from evergrad.core.op import Specialization
-    from evergrad.core.types import Array
+    from evergrad.core.types import AnyFunction, Array
 
 # Results of so many elements are allocated as for their shape.
 SMALL_ELEMENTS = 1 << 16
@@ -38,7 +38,7 @@ class Generic(NamedTuple):
     """An evaluator, and the number of elements of the largest value below which it applies. It is
     given the attributes as last argument if ``attrs`` was false."""
 
-    run: Callable[..., Any]
+    run: AnyFunction
     below: int
 
 
@@ -126,13 +126,11 @@ def _is_exact(specialization: Specialization) -> bool:
     )
 
 
-def _with_attributes(function: Callable[..., Any], *given: Any) -> Array:
+def _with_attributes(function: AnyFunction, *given: Any) -> Array:
     *arrays, attrs = given
     result: Array = function(*arrays, **attrs)
     return result
 
 
-def _as_array(
-    function: Callable[..., Any], numpy_type: np.dtype[np.generic], *arrays: Any
-) -> Array:
+def _as_array(function: AnyFunction, numpy_type: np.dtype[np.generic], *arrays: object) -> Array:
     return np.asarray(function(*arrays), numpy_type)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import addressof, c_char
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from evergrad.core.types import Array
 from evergrad.extension import ExtensionPoint
 from evergrad.memory import pool
 
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
+
 _item_kernel: ExtensionPoint[..., object] = ExtensionPoint("item_kernel")
 
 # Loops over fewer elements keep the GIL: releasing it would take as long.
@@ -23,7 +26,7 @@ _BRIEF = 1 << 14
 
 
 def pair_evaluator(
-    name: str, element: np.dtype[np.generic], size: int, runs: Array, plain: Callable[..., Any]
+    name: str, element: np.dtype[np.generic], size: int, runs: Array, plain: AnyFunction
 ) -> Callable[..., object]:
     """An evaluator by the runs of :func:`~evergrad.ops.rows.movement.item_layouts.pair_runs`;
     ``plain`` for other element types than float32 and float64, and where arrays are not

@@ -22,6 +22,7 @@ from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
 if TYPE_CHECKING:
     from evergrad.core.op import Attrs, Op
+    from evergrad.core.types import AnyFunction
 
 _native_graph: ExtensionPoint[..., Any] = ExtensionPoint("native_graph")
 _graph_of_row: ExtensionPoint[..., Graph] = ExtensionPoint("graph_of_row")
@@ -41,14 +42,14 @@ def may_use_kernel(op: Op, operands: Sequence[TensorType | type]) -> bool:
 
 # The kernels of rows; None where there is none for these types. Not stored in specializations: a
 # kernel references its equation, and so its specialization.
-_kernels: dict[Any, Callable[..., Any] | None] = {}
+_kernels: dict[object, AnyFunction | None] = {}
 _KERNEL_LIMIT = 1024
 
 # Planning a kernel for another shape takes milliseconds: on arrays of fewer elements than these a
 # row gets a limited number of them.
 _WORTH_PLANNING = 1 << 16
 # The uses of kernels by row, and by row, element types and all extents but the first.
-_uses: dict[Any, Uses] = {}
+_uses: dict[object, Uses] = {}
 # A row that has so many kernels gets none for another shape.
 _MANY_OF_A_ROW = 16
 
@@ -90,7 +91,7 @@ def row_evaluator(
 
 def _new_kernel(key: Any, op: Op, attrs: Attrs) -> Callable[..., object] | None:
     native = _native_graph(_graph_of_row(op, attrs, key[-1]))
-    kernel: Callable[..., Any] | None = None
+    kernel: AnyFunction | None = None
     if native.is_native():
         kernel = native.result if op.outputs == 1 else native.results
     if len(_kernels) >= _KERNEL_LIMIT:

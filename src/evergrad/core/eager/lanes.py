@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from ctypes import addressof, c_char
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from evergrad.core.shapes import Shape, TensorType, reduced_shape
 from evergrad.core.types import Array
 from evergrad.extension import ExtensionPoint
 from evergrad.memory import pool
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 _lane_kernel: ExtensionPoint[..., object] = ExtensionPoint("lane_kernel")
 
@@ -42,7 +45,7 @@ _FLOATS = {"f": "float32", "d": "float64"}
 _MOVED = frozenset("fdlqihbB?")
 _INT64 = np.dtype(np.int64)
 # Kernels by name and element type; false: there is none.
-_kernels: dict[Any, Any] = {}
+_kernels: dict[object, Any] = {}
 
 
 def _function(name: str, element: Any, count: int, *options: object) -> Any:
@@ -57,7 +60,7 @@ def _function(name: str, element: Any, count: int, *options: object) -> Any:
     return found[count >= _BRIEF] if found else None
 
 
-def address_of(array: Any, from_buffer: Callable[[Any], Any] = c_char.from_buffer) -> int:
+def address_of(array: Any, from_buffer: AnyFunction = c_char.from_buffer) -> int:
     """The address of a writable contiguous array whose elements have a buffer."""
     return addressof(from_buffer(array))
 
@@ -133,7 +136,7 @@ def take_evaluator(
     return run
 
 
-def reverse_evaluator(x: TensorType, dims: Shape, plain: Callable[..., Any]) -> Callable[..., Any]:
+def reverse_evaluator(x: TensorType, dims: Shape, plain: AnyFunction) -> AnyFunction:
     """An evaluator of contiguous arrays with the last dimensions in reverse order; ``plain`` for
     others."""
     rank, itemsize = len(x.shape), x.dtype.itemsize
@@ -155,8 +158,8 @@ def reverse_evaluator(x: TensorType, dims: Shape, plain: Callable[..., Any]) -> 
 
 
 def variance_evaluator(
-    x: TensorType, dims: Shape, keepdim: bool, root: bool, plain: Callable[..., Any]
-) -> Callable[..., Any]:
+    x: TensorType, dims: Shape, keepdim: bool, root: bool, plain: AnyFunction
+) -> AnyFunction:
     """An evaluator of the variance, or its root, of few float32 over neighbouring dimensions, in
     float64; ``plain`` for others."""
     outer, extent, inner = reduced_extents(x.shape, dims)

@@ -22,6 +22,7 @@ from evergrad.memory import pool
 
 if TYPE_CHECKING:
     from evergrad.core.op import Attrs, Op
+    from evergrad.core.types import Leaves
 
 _NARROW = (dtypes.bfloat16, dtypes.float16)
 _OTHERS = (dtypes.float32, dtypes.bool_)
@@ -67,7 +68,7 @@ def narrow_evaluator(
         nonlocal loops
         if not config.EAGER_KERNELS:
             return plain(*given)
-        words: list[Any] = []
+        words: Leaves = []
         for operand, number in zip(given, is_number, strict=True):
             if number:
                 words.append(float(operand))
@@ -90,7 +91,7 @@ def narrow_evaluator(
     return run
 
 
-def _in_parallel(loop: Any, words: list[Any], sizes: list[int], count: int) -> None:
+def _in_parallel(loop: Any, words: Leaves, sizes: list[int], count: int) -> None:
     """Chunks of a large call by several threads."""
 
     def chunk(first: int) -> None:

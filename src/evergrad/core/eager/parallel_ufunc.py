@@ -12,13 +12,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evergrad.core import fork, settings
 from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.types import Array
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 Chunk = tuple[Any, ...]
 
@@ -33,7 +36,7 @@ class _Job:
     """The chunks of one call. A worker needs a ticket to take part; when no chunk is left the
     caller withdraws the remaining tickets, and joins the workers that have one."""
 
-    def __init__(self, ufunc: Callable[..., Any], chunks: Iterator[Chunk], workers: int) -> None:
+    def __init__(self, ufunc: AnyFunction, chunks: Iterator[Chunk], workers: int) -> None:
         self.ufunc = ufunc
         self.chunks = chunks
         self.tickets = [None] * workers
@@ -131,7 +134,7 @@ settings.on_num_threads(_end_surplus)
 def parallel_ufunc(ufunc: Callable[..., object]) -> Callable[..., Array]:
     """A ufunc that runs large calls in parallel."""
 
-    def run(*operands: Any, out: Array) -> Array:
+    def run(*operands: object, out: Array) -> Array:
         workers = settings.get_num_threads() - 1
         if workers < 1 or not _is_parallel(operands, out):
             ufunc(*operands, out=out)

@@ -23,7 +23,7 @@ from evergrad.memory import pool
 if TYPE_CHECKING:
     from evergrad.core.op import Attrs, Op
     from evergrad.core.trace import Var
-    from evergrad.core.types import Array
+    from evergrad.core.types import Args, Array
 
 _reduction_kernel: ExtensionPoint[..., object] = ExtensionPoint("reduction_kernel")
 
@@ -39,10 +39,10 @@ _from_buffer: Callable[[Any], Any] = c_char.from_buffer
 _FLOATS = (dtypes.float32, dtypes.float64)
 _IN_TWO_LOOPS = (Combine.SUM, Combine.MAX, Combine.MIN)
 # Kernels by reduction, element type and direction; False: there is none.
-_kernels: dict[Any, Any] = {}
+_kernels: dict[object, Any] = {}
 
 
-def may_reduce(op: Op, attrs: Attrs, operands: tuple[Any, ...], out: TensorType) -> bool:
+def may_reduce(op: Op, attrs: Attrs, operands: Args, out: TensorType) -> bool:
     """Whether a row on these types may be evaluated by one native loop."""
     if op.eager_reduction is None or len(operands) != 1 or operands[0].dtype not in _FLOATS:
         return False

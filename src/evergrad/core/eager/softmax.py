@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from ctypes import addressof, c_char
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from evergrad.core.types import Array
 from evergrad.extension import ExtensionPoint
 from evergrad.memory import pool
 
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
+
 _softmax_kernel: ExtensionPoint[..., Any] = ExtensionPoint("softmax_kernel")
 
 # From so many elements on: for fewer the calls of NumPy are as fast.
@@ -31,7 +34,7 @@ _BRIEF = 1 << 14
 _LEAST_COLUMNS = 8
 
 _NAMES = {dtypes.float32: "float32", dtypes.float64: "float64"}
-_from_buffer: Callable[[Any], Any] = c_char.from_buffer
+_from_buffer: AnyFunction = c_char.from_buffer
 
 
 def _extents(shape: Shape, dim: int) -> tuple[int, int, int] | None:
@@ -43,7 +46,7 @@ def _extents(shape: Shape, dim: int) -> tuple[int, int, int] | None:
 
 
 def softmax_evaluator(
-    operand: TensorType, dim: int, is_log: bool, plain: Callable[..., Any]
+    operand: TensorType, dim: int, is_log: bool, plain: AnyFunction
 ) -> Callable[..., object]:
     """An evaluator by one kernel from a number of elements on; ``plain`` for fewer. Arrays that are
     not contiguous are copied."""

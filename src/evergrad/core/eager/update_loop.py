@@ -10,13 +10,16 @@ import threading
 from collections.abc import Callable, Sequence
 from ctypes import addressof, c_char
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evergrad.core.trace import Graph, Var
 from evergrad.core.types import Array
 from evergrad.extension import ExtensionPoint
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 _update_loop: ExtensionPoint[..., Any] = ExtensionPoint("update_loop")
 
@@ -25,7 +28,7 @@ LOOP_BELOW = 1 << 15
 # Loops over fewer elements keep the GIL: releasing it would take as long.
 _BRIEF = 1 << 13
 
-_from_buffer: Callable[[Any], Any] = c_char.from_buffer
+_from_buffer: AnyFunction = c_char.from_buffer
 
 
 class _Numbers(threading.local):
@@ -68,7 +71,7 @@ class UpdateLoop:
         )
 
     def _words(self, numbers: Sequence[Any]) -> tuple[float, ...]:
-        values: dict[Any, Any] = dict(zip(self._inputs, map(np.float64, numbers), strict=True))
+        values: dict[object, Any] = dict(zip(self._inputs, map(np.float64, numbers), strict=True))
         for eqn in self._scalar_equations:
             given = [values[a] if isinstance(a, Var) else a for a in eqn.args]
             values[eqn.outs[0]] = eqn.specialization.run(*given)

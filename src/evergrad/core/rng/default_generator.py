@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.thread_variable import ThreadVariable
 from evergrad.extension import provides
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Args
 
 
 class Generator(base.Generator):
@@ -89,7 +92,7 @@ class Generator(base.Generator):
         """A new generator at the same point of the same stream."""
         return Generator(self.device, algorithm=self.algorithm).set_state(self.get_state())
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> Args:
         return _rebuild, (self.algorithm, super().get_state())
 
 

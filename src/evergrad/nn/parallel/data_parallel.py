@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from evergrad.nn.module import Module
 from evergrad.ops.rows.movement.joining import cat
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 M = TypeVar("M", bound=Module)
 
@@ -73,7 +76,7 @@ def replicate(network: M, devices: Sequence[object], detach: bool = False) -> li
 def parallel_apply(
     modules: Sequence[Module], inputs: Sequence[object],
     kwargs_tup: Sequence[dict[str, object]] | None = None, devices: Sequence[object] | None = None,
-) -> list[Any]:  # fmt: skip
+) -> Leaves:  # fmt: skip
     """Call each module with its own input."""
     options = kwargs_tup if kwargs_tup is not None else [{}] * len(modules)
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from evergrad.core.tensor import Tensor
@@ -313,7 +313,8 @@ def global_unstructured(
     scores = importance_scores or {}
     relevant = [scores.get((m, n), getattr(m, n)) for m, n in pairs]
     t = parameters_to_vector(relevant)
-    masks = [getattr(m, n + "_mask", FUNCTIONS["ones_like"](getattr(m, n))) for m, n in pairs]
+    ones_like: Callable[[Tensor], Tensor] = FUNCTIONS["ones_like"]
+    masks = [getattr(m, n + "_mask", ones_like(getattr(m, n))) for m, n in pairs]
     container = PruningContainer()
     container._tensor_name = "temp"
     method = pruning_method(**kwargs)

@@ -18,7 +18,7 @@ from evergrad.ops.rows.reduce.sums import mean
 from evergrad.ops.surface.public import TensorFunction, expose
 
 if TYPE_CHECKING:
-    from evergrad.core.types import Ints
+    from evergrad.core.types import AnyFunction, Ints
 
 
 def _adaptive_size(name: str, rank: int, input: Tensor, output_size: Any) -> Shape:
@@ -87,7 +87,7 @@ def _adaptive_max_pool(rank: int) -> Callable[..., object]:
 
 
 def _adaptive_max_pool_with_indices(
-    rank: int, plain: Callable[..., Any]
+    rank: int, plain: AnyFunction
 ) -> Callable[..., tuple[Tensor, Tensor]]:
     def function(
         input: Tensor, output_size: object, return_indices: bool = False

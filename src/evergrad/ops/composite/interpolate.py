@@ -31,7 +31,7 @@ from evergrad.ops.rows.movement.views import reshape
 from evergrad.ops.surface.convert import adopt
 
 if TYPE_CHECKING:
-    from evergrad.core.types import Floats, Ints
+    from evergrad.core.types import Floats, Ints, Leaves
 
 
 _RANKS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3, "lanczos": 2}
@@ -232,7 +232,7 @@ def _cubic_taps(positions: Array, extent: int) -> Taps:
     return places, cubic_weights(positions - low)
 
 
-def cubic_weights(share: Any) -> list[Any]:
+def cubic_weights(share: Any) -> Leaves:
     """The weights of the four places around a position, by Keys' kernel with a = -0.75."""
     return [_far(share + 1), _near(share), _near(1 - share), _far(2 - share)]
 

@@ -33,7 +33,7 @@ from evergrad.ops.surface.convert import adopt
 from evergrad.ops.surface.public import TensorFunction, expose
 
 if TYPE_CHECKING:
-    from evergrad.core.types import Ints
+    from evergrad.core.types import AnyFunction, Ints
 
 # -- windows ------------------------------------------------------------------------------------
 
@@ -134,9 +134,7 @@ def _max_pool(rank: int) -> Callable[..., object]:
     return expose(method=False, out=False)(function)
 
 
-def _max_pool_with_indices(
-    rank: int, plain: Callable[..., Any]
-) -> Callable[..., tuple[Tensor, Tensor]]:
+def _max_pool_with_indices(rank: int, plain: AnyFunction) -> Callable[..., tuple[Tensor, Tensor]]:
     def function(
         input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints | str = 0,
         dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False,
@@ -151,9 +149,9 @@ def _max_pool_with_indices(
     return function
 
 
-max_pool1d: Callable[..., Any] = _max_pool(1)
-max_pool2d: Callable[..., Any] = _max_pool(2)
-max_pool3d: Callable[..., Any] = _max_pool(3)
+max_pool1d: AnyFunction = _max_pool(1)
+max_pool2d: AnyFunction = _max_pool(2)
+max_pool3d: AnyFunction = _max_pool(3)
 max_pool1d_with_indices: Callable[..., tuple[Tensor, Tensor]] = _max_pool_with_indices(
     1, max_pool1d
 )

@@ -22,11 +22,11 @@ def _parts(x: Tensor, bounds: Sequence[int], dim: int) -> tuple[Tensor, ...]:
 
 
 # By tensor type and arguments: the rows that give the parts.
-_PARTS: dict[Any, Any] = prepared_calls()
+_PARTS: dict[object, Any] = prepared_calls()
 
 
 def _known_parts(
-    function: str, x: Tensor, options: Any, split: Callable[..., tuple[Tensor, ...]], *args: Any
+    function: str, x: Tensor, options: Any, split: Callable[..., tuple[Tensor, ...]], *args: object
 ) -> tuple[Tensor, ...]:
     """``split(x, *args)``, with the rows that gave the parts of such a tensor before."""
     if not STATE.get().intercepted and x._type.__class__ is TensorType:

@@ -39,10 +39,10 @@ from evergrad.ops.rows.movement.views import reshape, to_front
 from evergrad.ops.surface.public import expose
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DeviceLike, DtypeLike, LayoutLike
+    from evergrad.core.types import AnyFunction, DeviceLike, DtypeLike, LayoutLike
 
 # What ``evergrad.fft`` offers.
-FFT: dict[str, Callable[..., Any]] = {}
+FFT: dict[str, AnyFunction] = {}
 
 # NumPy's names for the scales; those of inverse transforms are the other way round.
 _FORWARD_NORM: dict[str, Any] = {"none": "backward", "root": "ortho", "full": "forward"}

@@ -245,7 +245,7 @@ def _backward_type(g: TensorType, out: TensorType, stats: TensorType, q: TensorT
     return q, k, v
 
 
-def _vjp(gs: Any, outs: Any, *args: Tensor, **attrs: Any) -> object:
+def _vjp(gs: Any, outs: Any, *args: Tensor, **attrs: object) -> object:
     """The statistics are for the derivative alone, and have none themselves."""
     if gs[0] is None:
         return (None,) * len(args)

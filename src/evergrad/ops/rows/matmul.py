@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,6 +43,9 @@ from evergrad.ops.rows.movement.views import (
     transpose,
 )
 from evergrad.ops.surface.public import expose, operator
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 Dims = Sequence[int | None]
 
@@ -206,7 +209,7 @@ def _is_float(factor: TensorType) -> bool:
     return factor.dtype in (dtypes.float32, dtypes.float64)
 
 
-def _matmul_evaluator(plain: Callable[..., object], a: TensorType, b: TensorType) -> Any:
+def _matmul_evaluator(plain: Callable[..., object], a: TensorType, b: TensorType) -> AnyFunction:
     """Multiplies small contiguous matrices without looking at their layout any further."""
     if not _is_float(a) or not _is_small(_matmul_work(a, b), _matmul_type(a, b)):
         return plain
@@ -481,7 +484,9 @@ LINEAR = bilinear("linear", _linear_eval, _linear_type, _linear_transposes, batc
                   doc="x @ weight^T, for rows of any shape.")  # fmt: skip
 
 
-def _linear_evaluator(plain: Callable[..., object], x: TensorType, weight: TensorType) -> Any:
+def _linear_evaluator(
+    plain: Callable[..., object], x: TensorType, weight: TensorType
+) -> AnyFunction:
     """Multiplies a small contiguous matrix without looking at its layout any further."""
     out = _linear_type(x, weight)
     if len(x.shape) != 2 or not _is_float(x) or not _is_small(_linear_work(x, weight), out):

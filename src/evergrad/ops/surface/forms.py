@@ -26,7 +26,7 @@ from evergrad.ops.surface.handles import detach
 from evergrad.ops.surface.public import expose
 
 if TYPE_CHECKING:
-    pass
+    from evergrad.core.types import AnyFunction
 
 # -- copies of views ----------------------------------------------------------------------------
 
@@ -98,9 +98,9 @@ _VIEWS: dict[str, Callable[..., object]] = {
 }
 
 
-def _copying(name: str, view: Callable[..., Any]) -> None:
+def _copying(name: str, view: AnyFunction) -> None:
     @functools.wraps(view)
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: object, **kwargs: object) -> Any:
         try:
             found = view(*args, **kwargs)
         except IndexError as error:

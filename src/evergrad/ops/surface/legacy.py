@@ -75,7 +75,7 @@ setattr(Tensor, "__init__", _initialize)  # noqa: B010 - the class does not decl
 @expose(function=False)
 def new(
     self: Tensor, *args: object, size: object = None, other: object = None, storage: object = None,
-    device: Any = None,
+    device: DeviceLike = None,
 ) -> Tensor:  # fmt: skip
     """A tensor of the same element type from sizes or data."""
     return construct(_positional(args, size, other, storage), self.dtype, device)

@@ -10,7 +10,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -30,10 +30,13 @@ from evergrad.keywords import explain_keyword
 from evergrad.ops.reference import DOCS
 from evergrad.ops.surface.signatures import DerivedSignature
 
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
+
 TensorFunction = Callable[..., Tensor]
 F = TypeVar("F", bound=Callable[..., Any])
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {}
+FUNCTIONS: dict[str, AnyFunction] = {}
 
 NUMBERS = (bool, int, float, complex)
 
@@ -51,7 +54,7 @@ def expose(
     out: bool = True,
     numpy_names: bool = False,
     keywords: Mapping[str, str] | None = None,
-    into: dict[str, Callable[..., Any]] = FUNCTIONS,
+    into: dict[str, AnyFunction] = FUNCTIONS,
 ) -> Callable[[F], F]:
     """Make a function public under its own name and any further ``names``.
 
@@ -85,7 +88,7 @@ def expose(
 
 
 def _documentation(
-    plain: Callable[..., object], names: tuple[str, ...], into: dict[str, Callable[..., Any]]
+    plain: Callable[..., object], names: tuple[str, ...], into: dict[str, AnyFunction]
 ) -> str | None:
     """The entry of the reference for a function, or the docstring of its definition."""
     name = names[0] if names and plain.__name__.startswith("_") else plain.__name__
@@ -101,7 +104,7 @@ def _room(function: Callable[..., object]) -> str:
 
 
 def _add_function(
-    name: str, function: Callable[..., object], into: dict[str, Callable[..., Any]] = FUNCTIONS
+    name: str, function: Callable[..., object], into: dict[str, AnyFunction] = FUNCTIONS
 ) -> None:
     if name in into:
         raise ValueError(f"{name} is exposed twice")
@@ -186,7 +189,7 @@ def _direct_in_place(
 
 
 def _in_place_form(
-    name: str, function: Callable[..., Any], writer: Callable[..., Tensor] | None = None
+    name: str, function: AnyFunction, writer: Callable[..., Tensor] | None = None
 ) -> Callable[..., Tensor]:
     def in_place(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if writer is not None and not kwargs:
@@ -255,9 +258,7 @@ def warn_of_older_form(name: str, factors: Iterable[str], stacklevel: int = 3) -
     )
 
 
-def accepting_out(
-    function: Callable[..., Any], keywords: Mapping[str, str] | None = None
-) -> Callable[..., Any]:
+def accepting_out(function: AnyFunction, keywords: Mapping[str, str] | None = None) -> AnyFunction:
     """The function with a keyword ``out``: the tensor, or tensors, that get the result. It also
     takes NumPy's names of arguments and further ``keywords``."""
     names = {**_NUMPY_NAMES, **keywords} if keywords else _NUMPY_NAMES
@@ -398,7 +399,7 @@ def operator(
             other = as_operand(other)
             return other if other is NotImplemented else bind_binary(op, self, other)
 
-        compute: Callable[..., Any] = functools.partial(bind_binary, op)
+        compute: AnyFunction = functools.partial(bind_binary, op)
     else:
         compute = function
 

@@ -42,7 +42,7 @@ from evergrad.memory.pool import Block
 from evergrad.ops.surface.public import FUNCTIONS, expose
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DeviceLike, DtypeLike, LayoutLike
+    from evergrad.core.types import DeviceLike, DtypeLike, Index, LayoutLike, Leaves
 
 
 class UntypedStorage:
@@ -140,14 +140,14 @@ class UntypedStorage:
     def _elements(self) -> Array:
         return self._array().reshape(-1).view(np.uint8)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Index) -> Any:
         """One element, or a storage that shares the memory of several."""
         found = self._elements()[index]
         if isinstance(index, slice):
             return type(self)(from_array(found)._storage)
         return found.item()
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: Index, value: Any) -> None:
         self._elements()[index] = value
         self._storage.version += 1
 
@@ -254,7 +254,7 @@ class TypedStorage(UntypedStorage):
     def element_size(self) -> int:
         return self._storage.type.dtype.itemsize
 
-    def tolist(self) -> list[Any]:
+    def tolist(self) -> Leaves:
         return list(self._array().reshape(-1).tolist())
 
     def __repr__(self) -> str:

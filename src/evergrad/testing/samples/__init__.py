@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from evergrad.core.types import Array as Array
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction, Args
 
 FLOATS = ("float32", "bfloat16", "float16")
 
@@ -24,9 +27,9 @@ class Sample:
     """One call of one row. Arrays among ``inputs`` become tensors, the rest is passed as it is."""
 
     row: str
-    call: Callable[..., Any]  # call(namespace, *inputs)
-    inputs: tuple[Any, ...]
-    reference: Callable[..., Any] | None  # the same on NumPy arrays
+    call: AnyFunction  # call(namespace, *inputs)
+    inputs: Args
+    reference: AnyFunction | None  # the same on NumPy arrays
     torch: bool  # whether PyTorch has it
     smooth: bool  # whether derivatives exist at these inputs
     dtypes: tuple[str, ...]  # element types to repeat the value check in

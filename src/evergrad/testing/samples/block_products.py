@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from evergrad.core.bind import bind
 from evergrad.ops.rows.block_products import BLOCK_PRODUCT, block_samples
 from evergrad.testing.samples import Array, complex_normal, normal, sample
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Kwargs
 
 
 def _product(count: int) -> Callable[..., Array]:
@@ -36,7 +39,7 @@ def _enter(
     (m, k), (high, wide) = block, grid
     blocks, dense = values(len(rows), m, k), values(wide, k, width, seed=2)
     left = values(high, m, width, seed=3)
-    options: dict[str, Any] = {"torch": False, "dtypes": ("float32",), "label": label}
+    options: Kwargs = {"torch": False, "dtypes": ("float32",), "label": label}
     if values is complex_normal:
         options["dtypes"] = ()
     sample("block_product", lambda ns, *args: bind(BLOCK_PRODUCT, *args, count=high), blocks, dense,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from evergrad.ops.rows.jagged_attention import (
     jagged_attention,
 )
 from evergrad.testing.samples import Array, normal, sample
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Kwargs
 
 
 def _expected(q: Array, k: Array, v: Array, ends: Array, other: Array, causal: bool) -> Array:
@@ -57,7 +60,7 @@ def _enter(ends: list[int], other: list[int], heads: int, shared: int, causal: b
     stats = _statistics(q, k, np.array(ends), np.array(other), causal)
     offsets = np.array(ends), np.array(other)
     attrs: Attrs = {"scale": 0.5, "causal": causal, "dropout": 0.0}
-    options: dict[str, Any] = {"torch": False, "dtypes": ("float32",), "label": label}
+    options: Kwargs = {"torch": False, "dtypes": ("float32",), "label": label}
     sample(
         "jagged_attention", lambda ns, *args: jagged_attention(*args, **attrs), q, k, v, *offsets,
         reference=partial(_expected, causal=causal), **options,

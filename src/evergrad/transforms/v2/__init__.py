@@ -121,7 +121,7 @@ class RandomApply(fixed.RandomApply):
 class RandomChoice(fixed.RandomChoice):
     """One of the transforms, chosen with the weights ``p`` by the default generator."""
 
-    def __call__(self, *inputs: object) -> Any:
+    def __call__(self, *inputs: object) -> Tensor:
         weights = [1.0] * len(self.transforms) if self.p is None else self.p
         chances = eg.tensor([weight / sum(weights) for weight in weights])
         result: Tensor = self.transforms[int(eg.multinomial(chances, 1).item())](*inputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from evergrad.core.rng.default_generator import Generator, fork_rng, set_rng_state
 from evergrad.core.types import StateDict
@@ -26,6 +26,9 @@ from evergrad.utils.data._utils.options import (
 from evergrad.utils.data._utils.worker import get_worker_info
 from evergrad.utils.data.dataset import Dataset, IterableDataset
 from evergrad.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 __all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"]
 
@@ -67,7 +70,7 @@ class DataLoader(Generic[T_co]):
     timeout: float
     sampler: Any
     batch_sampler: object
-    collate_fn: Callable[[Any], Any]
+    collate_fn: AnyFunction
     prefetch_factor: int | None
     pin_memory_device: str
     _initialized = False

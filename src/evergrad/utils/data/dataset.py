@@ -11,11 +11,14 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import evergrad
 from evergrad.core.rng.default_generator import Generator
 from evergrad.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Args, Index, Leaves
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -38,7 +41,7 @@ class Dataset(Generic[T_co]):
     [tensor([0, 1, 4])]
     """
 
-    def __getitem__(self, index: Any) -> T_co:
+    def __getitem__(self, index: Index) -> T_co:
         raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
 
     def __add__(self, other: Dataset[T_co]) -> Dataset[T_co]:
@@ -86,7 +89,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
             )
         self.tensors = tensors
 
-    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
+    def __getitem__(self, index: Index) -> tuple[Tensor, ...]:
         return tuple(tensor[index] for tensor in self.tensors)
 
     def __len__(self) -> int:
@@ -120,7 +123,7 @@ class StackDataset(Dataset[Any]):
             raise ValueError(f"Size mismatch between datasets: their lengths are {sorted(sizes)}")
         (self._length,) = sizes
 
-    def _parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> Args:
         parts = self.datasets
         return tuple(parts.values()) if isinstance(parts, dict) else parts
 
@@ -129,10 +132,10 @@ class StackDataset(Dataset[Any]):
             return dict(zip(self.datasets, values, strict=True))
         return tuple(values)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Index) -> Any:
         return self._example([dataset[index] for dataset in self._parts()])
 
-    def __getitems__(self, indices: list[object]) -> list[Any]:
+    def __getitems__(self, indices: list[object]) -> Leaves:
         columns = [_examples(dataset, indices) for dataset in self._parts()]
         return [self._example(values) for values in zip(*columns, strict=True)]
 
@@ -145,7 +148,7 @@ def _examples(dataset: Dataset[object], indices: Sequence[object]) -> list[objec
     many = getattr(dataset, "__getitems__", None)
     if not callable(many):
         return [dataset[index] for index in indices]
-    found: list[Any] = many(indices)
+    found: Leaves = many(indices)
     if len(found) != len(indices):
         raise ValueError(
             "Nested dataset's output size mismatch. Expected "
@@ -166,7 +169,7 @@ class ConcatDataset(Dataset[T_co]):
     (3, 3)
     """
 
-    datasets: list[Any]
+    datasets: Leaves
     cumulative_sizes: list[int]
 
     def __init__(self, datasets: Iterable[Dataset[T_co]]) -> None:
@@ -258,7 +261,7 @@ class Subset(Dataset[T_co]):
             return self.dataset[[self.indices[i] for i in idx]]
         return self.dataset[self.indices[idx]]
 
-    def __getitems__(self, indices: list[int]) -> list[Any]:
+    def __getitems__(self, indices: list[int]) -> Leaves:
         chosen = [self.indices[i] for i in indices]
         many = getattr(self.dataset, "__getitems__", None)
         return many(chosen) if callable(many) else [self.dataset[i] for i in chosen]

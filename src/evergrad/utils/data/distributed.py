@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sized
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import evergrad
 from evergrad.core.rng.default_generator import Generator
@@ -14,6 +14,8 @@ from evergrad.utils.data.sampler import Sampler
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from evergrad.core.types import Leaves
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -73,7 +75,7 @@ class DistributedSampler(Sampler[T_co]):
             order = order * repeats
         return iter(order[self.rank : self.total_size : self.num_replicas])
 
-    def _order(self) -> list[Any]:
+    def _order(self) -> Leaves:
         size = len(self.dataset)
         if not self.shuffle:
             return list(range(size))

@@ -28,7 +28,7 @@ from evergrad.utils.data._utils.iterators import SingleProcessIterator
 
 if TYPE_CHECKING:
     from evergrad.core.dtypes import dtype
-    from evergrad.core.types import DeviceLike, DtypeLike
+    from evergrad.core.types import AnyFunction, DeviceLike, DtypeLike
     from evergrad.nn.module import Module
 
 Anything = Any
@@ -351,7 +351,7 @@ def node_type(tree: object) -> object:
 
 
 def register_pytree_node(
-    cls: type, flatten_fn: Callable[..., Any], unflatten_fn: Callable[..., Any], **options: object
+    cls: type, flatten_fn: AnyFunction, unflatten_fn: AnyFunction, **options: object
 ) -> None:
     SUPPORTED_NODES[cls] = _Flattened(flatten_fn, unflatten_fn)
     _register(cls, flatten_fn, unflatten_fn)

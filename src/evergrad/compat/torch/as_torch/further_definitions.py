@@ -6,7 +6,7 @@ import builtins
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ import evergrad
 from evergrad.core.dtypes import INTEGRAL, dtype
 from evergrad.core.tensor import Tensor
 from evergrad.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 # -- element types of quantized tensors: names, to compare with -----------------------------------
 
@@ -32,7 +35,7 @@ Indices = list[int]
 # -- PyTorch's former compiler --------------------------------------------------------------------
 
 SCRIPTING = False  # as after PYTORCH_JIT=0
-SCRIPTED_CLASSES: dict[Any, Any] = {}
+SCRIPTED_CLASSES: dict[object, Any] = {}
 
 # -- lazy parameters -----------------------------------------------------------------------------
 
@@ -146,7 +149,7 @@ def group_tensors_by_device_and_dtype(
     tensorlistlist: list[list[Tensor | None]], with_indices: bool = False
 ) -> dict[object, object]:
     """Columns of several lists, by the device and element type of the first list."""
-    groups: dict[Any, Any] = {}
+    groups: dict[object, Any] = {}
     for place, first in enumerate(tensorlistlist[0]):
         if first is None:
             continue
@@ -166,7 +169,7 @@ def group_tensors_by_device_and_dtype(
 class DecoratorContextManager:
     """A context that decorates functions: each call enters a context of its own."""
 
-    def __call__(self, orig_func: Callable[..., object]) -> Callable[..., Any]:
+    def __call__(self, orig_func: Callable[..., object]) -> AnyFunction:
         @functools.wraps(orig_func)
         def within(*args: object, **kwargs: object) -> object:
             with self.clone():

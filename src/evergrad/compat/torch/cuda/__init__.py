@@ -16,7 +16,7 @@ from evergrad.lazy import lazy_modules
 from evergrad.ops.surface.casting import TYPE_NAMES
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DeviceLike, DtypeLike
+    from evergrad.core.types import DeviceLike, DtypeLike, Leaves
 
 
 class OutOfMemoryError(RuntimeError):
@@ -63,7 +63,7 @@ def get_arch_list() -> list[str]:
     return []
 
 
-def get_rng_state_all() -> list[Any]:
+def get_rng_state_all() -> Leaves:
     return []
 
 

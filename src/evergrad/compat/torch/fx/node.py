@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_origin
 from evergrad.core.tensor import Tensor
 
 if TYPE_CHECKING:
-    from evergrad.core.types import Args
+    from evergrad.core.types import AnyFunction, Args
 
     from .graph import Graph
 
@@ -249,7 +249,7 @@ class Node:
 _side_effects: set[object] = set()
 
 
-def has_side_effect(fn: Callable[..., object]) -> Callable[..., Any]:
+def has_side_effect(fn: Callable[..., object]) -> AnyFunction:
     """Keep the calls of a function although nothing uses their results."""
     _side_effects.add(fn)
     return fn

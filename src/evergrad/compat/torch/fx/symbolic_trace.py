@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.nn.containers import Sequential
@@ -19,6 +19,9 @@ from .graph import Graph
 from .graph_module import GraphModule
 from .proxy import Proxy, TracerBase
 from .tracing_patches import WRAPPED, Space, is_fx_tracing, traced_by, untraced
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 _VARIADIC = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
@@ -154,12 +157,12 @@ class Tracer(TracerBase):
 
     def create_args_for_root(
         self, root_fn: Any, is_module: bool, concrete_args: Any = None
-    ) -> tuple[Any, list[Any]]:
+    ) -> tuple[Any, Leaves]:
         """The function to call, and the placeholders to call it with."""
         function = inspect.unwrap(root_fn)
         code = function.__code__
         count = code.co_argcount + code.co_kwonlyargcount
-        args: list[Any] = [self.root] if is_module else []
+        args: Leaves = [self.root] if is_module else []
         if is_module and not count:
             raise RuntimeError("``self`` argument cannot be part of *args expansion!")
         names = list(code.co_varnames[len(args) : count])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from types import MemberDescriptorType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.frontend.effects.result_objects import object_at
 from evergrad.compiler.frontend.guards.identity_guards import MISSING
@@ -17,6 +17,9 @@ from evergrad.compiler.frontend.session import NotWholeError
 from evergrad.compiler.frontend.state.places import StateGuard, is_key, read_slot, same
 from evergrad.compiler.frontend.state.reached_state import ReachedState
 from evergrad.compiler.frontend.state.slots import attribute_of
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Tree
 
 _MAPPINGS = (dict, OrderedDict, defaultdict, Counter)
 
@@ -40,7 +43,7 @@ class ArgumentSlot:
     def identity(self) -> Any:
         return self.path, self.key
 
-    def find(self, given: Any) -> object:
+    def find(self, given: Tree) -> object:
         """Use the container among the arguments of the call that runs; returns it."""
         self.place = object_at(self.path, (), given)
         return self.place

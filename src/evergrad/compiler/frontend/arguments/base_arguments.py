@@ -18,6 +18,7 @@ from evergrad.core.tensor import Tensor, on_storage
 
 if TYPE_CHECKING:
     from evergrad.core.shapes import TensorType
+    from evergrad.core.types import Array
 
 
 class BaseArgument:
@@ -26,7 +27,7 @@ class BaseArgument:
 
     __slots__ = ("index", "offsets", "strides", "type")
 
-    def __init__(self, arguments: Sequence[Tensor], indices: Sequence[int], array: Any) -> None:
+    def __init__(self, arguments: Sequence[Tensor], indices: Sequence[int], array: Array) -> None:
         self.index: int = indices[0]
         self.type: TensorType = arguments[self.index]._storage.type
         self.strides = array.strides

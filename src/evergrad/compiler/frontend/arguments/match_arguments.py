@@ -4,7 +4,7 @@ that: leaves are read by the known structure, and each is compared with what is 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.frontend.arguments.signature import (
     PythonCall,
@@ -19,6 +19,9 @@ from evergrad.core.storage import NO_ARRAY, Storage
 from evergrad.core.tensor import Tensor, current_node
 from evergrad.core.tree import Fields, TreeSpec
 from evergrad.core.types import Args, Kwargs
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves, Tree
 
 # The tensors and the numbers among the arguments of a call that are inputs; None if its signature
 # is another.
@@ -137,7 +140,7 @@ def _argument_reader(spec: TreeSpec) -> Callable[[Args, Kwargs], Any]:
     read_args, read_kwargs = leaf_reader(args), leaf_reader(kwargs)
 
     def read(args: Args, kwargs: Kwargs) -> Any:
-        leaves: list[Any] = []
+        leaves: Leaves = []
         return leaves if read_args(args, leaves) and read_kwargs(kwargs, leaves) else None
 
     return read
@@ -151,8 +154,8 @@ def container_collector(
     of_args = _nested_containers(args)
     of_kwargs = _nested_containers(kwargs)
 
-    def collect(args: Args, kwargs: Kwargs) -> list[Any]:
-        found: list[Any] = []
+    def collect(args: Args, kwargs: Kwargs) -> Leaves:
+        found: Leaves = []
         for index, note in of_args:
             note(args[index], found)
         if of_kwargs:
@@ -170,11 +173,11 @@ def _nested_containers(spec: TreeSpec) -> list[tuple[int, Callable[[object, list
     return [(index, _container_noter(child)) for index, child in pairs if not child.is_leaf()]
 
 
-def _container_noter(spec: TreeSpec) -> Callable[[Any, list[Any]], None]:
+def _container_noter(spec: TreeSpec) -> Callable[[Any, Leaves], None]:
     below, members_of = _nested_containers(spec), _members_of(spec)
     is_own = not (isinstance(spec.kind, type) and issubclass(spec.kind, tuple))
 
-    def note(tree: Any, found: list[Any]) -> None:
+    def note(tree: Tree, found: Leaves) -> None:
         if is_own:
             found.append(tree)
         if below:
@@ -192,7 +195,7 @@ def leaf_reader(spec: TreeSpec) -> _Read:
     count = len(below)
     if not any(below):
 
-        def read_members(tree: Any, leaves: list[Any]) -> bool:
+        def read_members(tree: Tree, leaves: Leaves) -> bool:
             members = members_of(tree)
             if members is None or len(members) != count:
                 return False
@@ -201,7 +204,7 @@ def leaf_reader(spec: TreeSpec) -> _Read:
 
         return read_members
 
-    def read(tree: Any, leaves: list[Any]) -> bool:
+    def read(tree: Tree, leaves: Leaves) -> bool:
         members = members_of(tree)
         if members is None or len(members) != count:
             return False
@@ -234,14 +237,14 @@ def _members_of(spec: TreeSpec) -> Callable[[Any], Any]:
             if tree.__class__ is kind and list(tree.__dict__) == names else None
         )  # fmt: skip
 
-    def members(tree: Any) -> Any:
+    def members(tree: Tree) -> Any:
         found = children_with_records(tree) if tree.__class__ is kind else None
         return None if found is None or found[0] != context else found[1]
 
     return members
 
 
-def _members_with(tree: Any, kind: type, context: object, kinds: object) -> Any:
+def _members_with(tree: Tree, kind: type, context: object, kinds: object) -> Any:
     """The members of a dictionary with keys that are not all texts."""
     found = children_with_records(tree) if tree.__class__ is kind else None
     if found is None or found[0] != context:

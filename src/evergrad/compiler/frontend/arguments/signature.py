@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from evergrad.core.tree import TreeSpec
 
 if TYPE_CHECKING:
     from evergrad.compiler.frontend.session import Session
+    from evergrad.core.types import AnyFunction, Args, Array, Leaves
 
 
 # Types of which equal objects may differ: ``Decimal("1.0") == Decimal("1.00")``.
@@ -34,7 +35,7 @@ class PythonCall:
     """The arguments of one call: leaves, structure, and the signature."""
 
     def __init__(
-        self, function: Callable[..., Any], args: Any, kwargs: Any, varying: VaryingNumbers
+        self, function: AnyFunction, args: Any, kwargs: Any, varying: VaryingNumbers
     ) -> None:
         self.function = function
         self.varying = varying
@@ -44,7 +45,7 @@ class PythonCall:
         self.tensors: list[Tensor] = [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
         # The numbers that are inputs of a program.
         self.number_positions: list[int] = varying.positions(self.spec, self.leaves)
-        self.numbers: list[Any] = [self.leaves[position] for position in self.number_positions]
+        self.numbers: Leaves = [self.leaves[position] for position in self.number_positions]
         # Why there is no signature, if there is none.
         self.refusal: str | None = None
         if any(t._value is NO_ARRAY for t in self.tensors):
@@ -67,7 +68,7 @@ class PythonCall:
         pairs = zip(self.leaves, self.leaf_keys, strict=self.refusal is None)
         self.types = [key[0] for leaf, key in pairs if isinstance(leaf, Tensor)]
 
-    def _leaf_keys(self) -> tuple[Any, ...]:
+    def _leaf_keys(self) -> Args:
         keys = [key_of(leaf) for leaf in self.leaves]
         for position in self.number_positions:
             keys[position] = type(self.leaves[position])
@@ -107,7 +108,7 @@ def argument_number(session: Session, position: int) -> PythonNumber:
 ARGUMENT = "argument"
 
 
-def address_of(array: Any) -> int:
+def address_of(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
@@ -160,7 +161,7 @@ def _keys_are_values(spec: TreeSpec) -> bool:
     return all(map(_keys_are_values, spec.children))
 
 
-def keys_of(spec: TreeSpec) -> list[Any]:
+def keys_of(spec: TreeSpec) -> Leaves:
     """The keys of a dictionary."""
     keys = spec.context
     if type(keys) is tuple and keys and type(keys[-1]) is list:  # of a defaultdict
@@ -168,7 +169,7 @@ def keys_of(spec: TreeSpec) -> list[Any]:
     return keys if type(keys) is list else []
 
 
-def kinds_of_keys(spec: TreeSpec) -> tuple[Any, ...]:
+def kinds_of_keys(spec: TreeSpec) -> Args:
     """What equal keys of the dictionaries in arguments may differ in: those of texts nothing."""
     if not spec.children:
         return ()
@@ -201,7 +202,7 @@ class Identity:
         return id(self.held)
 
 
-def container_aliases(args: Any, kwargs: Any) -> Any:
+def container_aliases(args: Any, kwargs: Any) -> tuple[int, ...] | None:
     """For each container and record among arguments the first one that is the same object;
     ``None`` if all differ."""
     return same_objects_among(
@@ -209,13 +210,13 @@ def container_aliases(args: Any, kwargs: Any) -> Any:
     )
 
 
-def same_objects_among(containers: Sequence[object]) -> Any:
+def same_objects_among(containers: Sequence[object]) -> tuple[int, ...] | None:
     """For each container the first one that is the same object; ``None`` if all differ."""
     found = [id(held) for held in containers]
     return None if len(set(found)) == len(found) else tuple(map(found.index, found))
 
 
-def containers_in(tree: object) -> list[Any]:
+def containers_in(tree: object) -> Leaves:
     """The containers and records of a tree, but for tuples."""
     if isinstance(tree, Tensor):
         return []
@@ -234,5 +235,5 @@ def aliases_of(tensors: Sequence[Tensor]) -> object:
         return None
     places = [(id(tensor._storage), address_of(tensor._value)) for tensor in tensors]
     handles = [id(tensor) for tensor in tensors]
-    kinds: tuple[list[Any], ...] = (storages, places, handles)
+    kinds: tuple[Leaves, ...] = (storages, places, handles)
     return tuple([kind.index(member) for kind in kinds for member in kind])

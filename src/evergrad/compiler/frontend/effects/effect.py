@@ -36,6 +36,7 @@ from evergrad.core.tree import tree_flatten
 
 if TYPE_CHECKING:
     from evergrad.core.tree import TreeSpec
+    from evergrad.core.types import Leaves
 
 _CONTAINERS = (list, dict)
 
@@ -47,7 +48,7 @@ class Effects:
     def __init__(self, slots: Sequence[ValueSlot], expressions: Expressions) -> None:
         self.slots: list[ValueSlot] = list(slots)
         self.expressions = expressions
-        self.written: list[Any] = [slot for slot in slots if slot.is_written]
+        self.written: Leaves = [slot for slot in slots if slot.is_written]
         self.of_module: bool = any(slot.of_module for slot in self.written)
         # The numbers among the arguments that are read: (index among the inputs, position).
         self.arguments: list[tuple[int, int]] = []
@@ -59,15 +60,15 @@ class Effects:
         leaves = [leaf for leaves, _ in found for leaf in leaves]
         self.tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         # What slots begin with that is compared by identity.
-        self.kept: list[Any] = []
+        self.kept: Leaves = []
         # Whether entries of modules are made or deleted.
         self.changes_modules: bool = any(
             slot.of_module and (slot.is_deleted or slot.before is MISSING) for slot in self.written
         )
         # The containers that are appended to, with their recorders.
         self.appended: list[tuple[ValueSlot, AppendRecorder]] = []
-        self.containers: list[tuple[Callable[[Any, list[Any]], None], Any]] = []
-        self.keys: list[Any] = []
+        self.containers: list[tuple[Callable[[Any, Leaves], None], Any]] = []
+        self.keys: Leaves = []
         # The slots that hold numbers which are inputs.
         self.numbers: set[Any] = set()
         self.aliases: Any = None
@@ -134,7 +135,7 @@ class Effects:
             if others:
                 raise NotWholeError(f"{slot.name} is kept by the function")
 
-    def values(self) -> list[Any]:
+    def values(self) -> Leaves:
         """What the captured call has stored and appended."""
         pending = [
             list(recorder.pending if recorder.content is None else recorder.content)
@@ -189,10 +190,10 @@ class Effects:
         for call in self.calls:
             call.release()
 
-    def read(self, tensors: Sequence[Tensor], numbers: list[Any]) -> list[Tensor] | None:
+    def read(self, tensors: Sequence[Tensor], numbers: Leaves) -> list[Tensor] | None:
         """The tensors among the arguments of a call and those in the slots; ``None`` if the slots,
         or the numbers among the arguments, hold anything that the program is not for."""
-        leaves: list[Any] = []
+        leaves: Leaves = []
         for read, read_leaves in self.readers:
             held = read()
             if read_leaves is None:

@@ -36,6 +36,7 @@ from evergrad.core.tree import children_of, tree_flatten
 
 if TYPE_CHECKING:
     from evergrad.core.tree import TreeSpec
+    from evergrad.core.types import Leaves
 
 _CONTAINERS = (list, dict)
 
@@ -45,7 +46,7 @@ def effects_of(
 ) -> Effects | None:
     """The effects of a call on the places that have changed since the walk; ``None`` if there are
     none. Raises ``NotWholeError`` if a program could not repeat one."""
-    found: dict[Any, ValueSlot] = {}
+    found: dict[object, ValueSlot] = {}
     recorded = {id(r.held) for r in installed.recorders.values() if not r.is_read}
     changed = state.changed()
     for guard in changed:
@@ -112,7 +113,7 @@ def effects_of(
     return effects
 
 
-def refuse_changed_inputs(found: dict[Any, ValueSlot], trace: Session) -> None:
+def refuse_changed_inputs(found: dict[object, ValueSlot], trace: Session) -> None:
     """Raise if a number that is an input of the program was changed unseen."""
     for container, key, part, number in trace.numbers.values():
         if not isinstance(container, dict) or (id(container), key) in found:
@@ -170,7 +171,7 @@ def slots_of(
     return slots
 
 
-def in_order_of_keys(found: dict[Any, ValueSlot]) -> dict[object, ValueSlot]:
+def in_order_of_keys(found: dict[object, ValueSlot]) -> dict[object, ValueSlot]:
     """The slots in the order in which they are written: entries that are made in the order of the
     keys, and the order itself last."""
 
@@ -202,7 +203,7 @@ def entries_of(guard: StateGuard) -> list[ValueSlot]:
     return [slot for slot in slots if not same(slot.after, slot.before)]
 
 
-def is_table(place: Any) -> bool:
+def is_table(place: object) -> bool:
     """Whether a mapping is one of the tables of a module, which count their changes."""
     return isinstance(place, dict) and type(place).__module__ == "evergrad.nn.tables"
 
@@ -304,7 +305,7 @@ def note_numbers(
         raise NotWholeError(trace.once)
 
 
-def has_kinds_of(before: Any, after: Any) -> bool:
+def has_kinds_of(before: object, after: object) -> bool:
     """Whether two trees have the same structure, and numbers and tensors of the same kinds."""
     (old, spec), (new, other) = tree_flatten(before), tree_flatten(after)
     return spec == other and all(
@@ -313,7 +314,7 @@ def has_kinds_of(before: Any, after: Any) -> bool:
     )
 
 
-def is_number_like(value: Any, kind: type) -> bool:
+def is_number_like(value: object, kind: type) -> bool:
     """Whether a value is a Python number of a kind, or will be one."""
     if type(value) is SymbolicNumber:
         return kind is float
@@ -390,14 +391,14 @@ def objects_in(tree: Any) -> list[object]:
     return [tree, *(part for child in (found[1] if found else ()) for part in objects_in(child))]
 
 
-def containers_in(tree: Any) -> list[Any]:
+def containers_in(tree: Any) -> Leaves:
     return [held for held in objects_in(tree) if isinstance(held, _CONTAINERS)]
 
 
 def occurrences(state: PythonState, left_out: Collection[Any] = ()) -> Counter[int]:
     """How many places hold an object, by id; but for the members of some containers."""
     skipped = set(map(id, left_out))
-    places: dict[Any, Any] = {}
+    places: dict[object, Any] = {}
     for guard in (*state.guards, *state.module_guards):
         if id(guard.place) in skipped:
             continue

@@ -29,7 +29,7 @@ from evergrad.ops.rows.random.draws import memory_order
 
 if TYPE_CHECKING:
     from evergrad.core.python_numbers import Expressions
-    from evergrad.core.types import Attrs
+    from evergrad.core.types import Array, Attrs, Tree
 
 # Maps the arguments and the computed results of a call to a tensor.
 _Source = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
@@ -121,7 +121,7 @@ class Alias:
         return tensor
 
 
-def _is_viewable(array: Any, op: Op, attrs: Attrs) -> bool:
+def _is_viewable(array: Array, op: Op, attrs: Attrs) -> bool:
     """Whether a view traced on a contiguous tensor can be taken of this array."""
     if op is RESHAPE:
         return viewable(array, attrs["shape"])
@@ -159,7 +159,7 @@ class Results:
         # What makes the objects of a run of its leaves, if they are no tree of new containers; and
         # the arguments of the call that runs, where these are among them.
         self.objects: ObjectGraph | None = None
-        self.given: Any = None
+        self.given: Tree = None
         sources = _Sources(trace, inputs)
         given = [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
         given += [leaf.tensor for leaf in self.leaves if type(leaf) is DeferredArray]

@@ -21,7 +21,7 @@ from types import (
     ModuleType,
     SimpleNamespace,
 )
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.frontend.guards.identity_guards import MISSING
 from evergrad.compiler.frontend.recording.append_recorder import AppendRecorder
@@ -33,6 +33,9 @@ from evergrad.core.deferred_arrays import DeferredArray
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.python_numbers import DeferredNumber, PythonNumber
 from evergrad.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction, Leaves
 
 _LEAVES = (Tensor, PythonNumber, SymbolicNumber, DeferredNumber, DeferredArray)
 _SEQUENCES = (list, deque, set)
@@ -50,8 +53,8 @@ class _Node:
     __slots__ = ("fill", "key", "make", "parts")
 
     def __init__(
-        self, key: Any, make: Callable[..., Any], parts: Sequence[int] | None = None,
-        fill: Callable[[Any, list[Any]], None] | None = None,
+        self, key: object, make: AnyFunction, parts: Sequence[int] | None = None,
+        fill: Callable[[Any, Leaves], None] | None = None,
     ) -> None:  # fmt: skip
         """``key`` is equal for nodes that make the same."""
         self.key = key
@@ -63,18 +66,18 @@ class _Node:
 class ObjectGraph:
     """The objects of what a call returns and stores; ``leaves`` are what the program computes."""
 
-    def __init__(self, result: Any, state: PythonState, replaced: Collection[int] = ()) -> None:
+    def __init__(self, result: object, state: PythonState, replaced: Collection[int] = ()) -> None:
         """``replaced`` are the containers (by id) that places held before the call, and do not any
         more."""
         self.state = state
         self.replaced = replaced
-        self.leaves: list[Any] = []
+        self.leaves: Leaves = []
         self.nodes: list[_Node] = []
         self.needs_arguments: bool = False
         # The containers that the call has made, by id.
         self.made: dict[int, Any] = {}
         self._known: dict[int, int] = {}
-        self._kept: list[Any] = []
+        self._kept: Leaves = []
         # Where they were before the call, as they are when a program builds its results.
         self._paths = state.argument_paths
         self._in_progress: set[int] = set()
@@ -83,7 +86,7 @@ class ObjectGraph:
 
     # -- taking apart -----------------------------------------------------------------------------
 
-    def add(self, value: Any) -> int:
+    def add(self, value: object) -> int:
         is_number = isinstance(value, Tensor) or type(value) in _LEAVES
         if is_number or (is_plain(value) and not isinstance(value, tuple)):
             return self.leaf(value)
@@ -106,21 +109,21 @@ class ObjectGraph:
             raise NotWholeError("an object that existed before the call is returned")
         return self.add_made(value)
 
-    def leaf(self, value: Any) -> int:
+    def leaf(self, value: object) -> int:
         index = len(self.leaves)
         self.leaves.append(value)
         self.nodes.append(_Node("leaf", functools.partial(_leaf, index)))
         return len(self.nodes) - 1
 
-    def enter(self, value: Any, node: _Node) -> int:
+    def enter(self, value: object, node: _Node) -> int:
         self.nodes.append(node)
         self._known[id(value)] = len(self.nodes) - 1
         return len(self.nodes) - 1
 
-    def constant(self, value: Any) -> int:
+    def constant(self, value: object) -> int:
         return self.enter(value, _Node(("constant", id(value)), functools.partial(_value, value)))
 
-    def is_constant(self, value: Any) -> bool:
+    def is_constant(self, value: object) -> bool:
         """Whether an object existed before the call, and is the same at each call."""
         state = self.state
         is_own = type(value) is Tensor or type(value).__module__.startswith("evergrad.core")
@@ -138,7 +141,7 @@ class ObjectGraph:
     def add_made(self, value: Any) -> int:
         """An object that the call has made."""
         kind: Any = type(value)
-        empty: Callable[..., Any]
+        empty: AnyFunction
         if kind in _SEQUENCES or kind in _MAPPINGS:
             self.made[id(value)] = value
         if kind in _SEQUENCES:
@@ -173,7 +176,7 @@ class ObjectGraph:
         raise self.refusal(value)
 
     def filled(
-        self, value: Any, key: object, make: Callable[..., object], parts: Sequence[object],
+        self, value: object, key: object, make: Callable[..., object], parts: Sequence[object],
         fill: Callable[[object, list[object]], None],
     ) -> int:  # fmt: skip
         """An object that is made empty, so that its parts may refer to it."""
@@ -183,7 +186,7 @@ class ObjectGraph:
         return index
 
     def assembled(
-        self, value: Any, key: object, make: Callable[..., object], parts: Sequence[object]
+        self, value: object, key: object, make: Callable[..., object], parts: Sequence[object]
     ) -> int:
         """An object that is made of its parts."""
         self._in_progress.add(id(value))
@@ -209,7 +212,7 @@ class ObjectGraph:
             for name, base in zip(names, kind.__mro__, strict=True)
         )
 
-    def add_object(self, value: Any) -> int:
+    def add_object(self, value: object) -> int:
         kind = type(value)
         own = getattr(value, "__dict__", {})
         slots = [s for base in kind.__mro__ for s in slots_of_class(base) if hasattr(value, s)]
@@ -219,7 +222,7 @@ class ObjectGraph:
         fill = functools.partial(_fill_object, names, count)
         return self.filled(value, (kind, names), functools.partial(_new, kind), parts, fill)
 
-    def refusal(self, value: Any) -> NotWholeError:
+    def refusal(self, value: object) -> NotWholeError:
         return NotWholeError(f"a {type(value).__name__} that the function makes is returned")
 
     # -- putting together -------------------------------------------------------------------------
@@ -243,7 +246,7 @@ class ObjectGraph:
 
         return built(self.root)
 
-    def same(self, other: Any) -> bool:
+    def same(self, other: object) -> bool:
         """Whether another graph makes the same objects of its leaves."""
         if not isinstance(other, ObjectGraph) or len(other.nodes) != len(self.nodes):
             return False
@@ -255,11 +258,11 @@ def _leaf(index: int, leaves: Sequence[object] = (), given: object = None) -> ob
     return leaves[index]
 
 
-def _value(value: Any, *others: Any) -> Any:
+def _value(value: object, *others: object) -> Any:
     return value
 
 
-def object_at(path: Sequence[tuple[Any, Any]], leaves: Any, given: Any) -> object:
+def object_at(path: Sequence[tuple[Any, Any]], leaves: Any, given: object) -> object:
     """The object at a place among arguments."""
     for read, key in path:
         given = read(given, key)
@@ -270,7 +273,7 @@ def _tuple(kind: Any, *parts: object) -> Any:
     return tuple.__new__(kind, parts)
 
 
-def _partial(names: Sequence[str], function: Any, *parts: Any) -> object:
+def _partial(names: Sequence[str], function: Any, *parts: object) -> object:
     count = len(parts) - len(names)
     named = dict(zip(names, parts[count:], strict=True))
     return functools.partial(function, *parts[:count], **named)
@@ -307,7 +310,7 @@ def _fill_cell(value: Any, parts: list[object]) -> None:
         value.cell_contents = part
 
 
-def _fill_object(names: Sequence[str], count: int, value: Any, parts: list[object]) -> None:
+def _fill_object(names: Sequence[str], count: int, value: object, parts: list[object]) -> None:
     if count:
         vars(value).update(zip(names[:count], parts[:count], strict=True))
     for name, part in zip(names[count:], parts[count:], strict=True):

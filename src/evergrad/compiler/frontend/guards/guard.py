@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.frontend.guards.identity_guards import MISSING
 from evergrad.compiler.frontend.guards.native_guards import same_objects
@@ -27,6 +27,9 @@ from evergrad.core.rng.default_generator import default_generator
 from evergrad.core.tensor import Tensor, current_node
 from evergrad.core.trace import Var
 from evergrad.extension import ExtensionPoint
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 _global_hooks: ExtensionPoint[[], object] = ExtensionPoint("global_module_hooks")
 
@@ -337,7 +340,7 @@ def _requires_grad(tensors: list[Tensor]) -> list[bool]:
 
 def _hooks(tensors: list[Tensor]) -> list[object]:
     """The hooks of leaves, which see their gradients."""
-    found: list[Any] = []
+    found: Leaves = []
     for tensor in tensors:
         leaf = tensor._node
         if not isinstance(leaf, Leaf):
@@ -434,7 +437,7 @@ def _mode(module: object) -> bool:
     return bool(module.__dict__["training"])
 
 
-def _tables(module: object) -> list[Any]:
+def _tables(module: object) -> Leaves:
     """The dictionaries and lists in which a module keeps what its forward reads."""
     own = module.__dict__
     tables = [own, own["_parameters"], own["_buffers"], own["_modules"]]
@@ -449,10 +452,10 @@ def _keys(table: Any) -> Iterable[Any]:
     return table if isinstance(table, dict) else range(len(table))
 
 
-def _parts(module: object, skipped: Collection[Slot]) -> list[Any]:
+def _parts(module: object, skipped: Collection[Slot]) -> Leaves:
     """What a module's forward reads: attributes, parameters, buffers, submodules and hooks."""
     own = module.__dict__
-    parts: list[Any] = []
+    parts: Leaves = []
     for table in (own, own["_parameters"], own["_buffers"], own["_modules"]):
         parts += _entries(table, table.items(), skipped) if skipped else table.values()
     for part in own.values():
@@ -462,7 +465,7 @@ def _parts(module: object, skipped: Collection[Slot]) -> list[Any]:
     return parts if hooks is None else parts + _hooks_in(hooks)
 
 
-def _entries(table: Any, items: Iterable[Any], skipped: Collection[Slot]) -> list[Any]:
+def _entries(table: Any, items: Iterable[Any], skipped: Collection[Slot]) -> Leaves:
     return [held for key, held in items if (id(table), key) not in skipped]
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
 from itertools import chain
 from types import CellType, MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.frontend.guards.identity_guards import MISSING, identity_guard
 from evergrad.compiler.frontend.guards.slot_guards import SlotGuards, is_read_by_getattr
@@ -24,6 +24,9 @@ from evergrad.compiler.frontend.state.places import KeysSlot, Slot, read_slot
 from evergrad.compiler.frontend.state.raw_reads import is_a
 from evergrad.compiler.native import jit
 from evergrad.memory.ledger import HAS_GIL
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 # How a place is read: an entry of a dictionary, an item of another mapping, a key that a mapping
 # does not have, an attribute; the keys and values of a dictionary (any value where it is null), the
@@ -211,10 +214,10 @@ class _Table:
 
     def __init__(self) -> None:
         self.kinds: list[int] = []
-        self.places: list[Any] = []
-        self.keys: list[Any] = []
-        self.held: list[Any] = []
-        self.members: list[Any] = []
+        self.places: Leaves = []
+        self.keys: Leaves = []
+        self.held: Leaves = []
+        self.members: Leaves = []
 
     def add(
         self, kind: int, place: object, key: object = MISSING, held: object = MISSING,
@@ -247,7 +250,7 @@ class _Table:
             return False
         return True
 
-    def add_slot(self, place: Any, key: str | None) -> bool:
+    def add_slot(self, place: object, key: str | None) -> bool:
         """Add a slot; false if native code cannot read it."""
         if is_a(place, KeysSlot):
             return self.add_keys(place.container)

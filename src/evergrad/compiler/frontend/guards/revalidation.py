@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from evergrad.core.rng.recorded_state import SEED
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 from evergrad.ops.surface.convert import Constant
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 # Tracing takes at most this part of the time that a program has run for.
 _SHARE = 0.02
@@ -108,7 +111,7 @@ def _owners(captured: Captured) -> list[object]:
     return [captured.arguments if isinstance(owner, int) else owner for owner, _ in captured.grads]
 
 
-def _places(captured: Captured) -> list[Any]:
+def _places(captured: Captured) -> Leaves:
     effects = captured.effects
     return [] if effects is None else [slot.identity for slot in effects.written]
 
@@ -154,7 +157,7 @@ def _numbers(graph: Graph) -> dict[Var, int]:
 def _rows(graph: Graph) -> Iterator[tuple[object, list[object]]]:
     """The equations in a form that compares: values by their number."""
     numbers = _numbers(graph)
-    made: list[Any] = []  # the generators that the call has made
+    made: Leaves = []  # the generators that the call has made
     for eqn in graph.equations:
         args = [("value", numbers[a]) if a.__class__ is Var else a for a in eqn.args]
         if eqn.op is SEED and eqn.attrs["is_new"]:
@@ -165,7 +168,7 @@ def _rows(graph: Graph) -> Iterator[tuple[object, list[object]]]:
         yield eqn.specialization, args
 
 
-def _same_row(a: tuple[Any, list[Any]], b: tuple[Any, list[Any]]) -> bool:
+def _same_row(a: tuple[Any, Leaves], b: tuple[Any, Leaves]) -> bool:
     (ours, args), (theirs, others) = a, b
     if ours is not theirs and not _same_specialization(ours, theirs):
         return False

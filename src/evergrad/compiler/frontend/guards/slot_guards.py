@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from types import CellType, FunctionType, MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.frontend.guards.identity_guards import MISSING
 from evergrad.compiler.frontend.state.places import Slot, read_slot
 from evergrad.compiler.frontend.state.raw_reads import class_member, is_a
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 
 class SlotGuards:
@@ -17,7 +20,7 @@ class SlotGuards:
 
     def __init__(self, slots: Iterable[Slot]) -> None:
         self.cells: list[tuple[CellType, object]] = []
-        self.entries: list[tuple[Callable[..., Any], Any, Any]] = []
+        self.entries: list[tuple[AnyFunction, Any, Any]] = []
         self.attributes: list[tuple[object, str, object]] = []
         self.others: list[tuple[object, object, object]] = []
         for holder, key in slots:

@@ -32,7 +32,7 @@ _OF_A_TRACE = (PythonNumber, AppendRecorder, SymbolicNumber, DeferredNumber)
 _STAND_INS = frozenset({PythonNumber, DeferredNumber, AppendRecorder})
 
 
-def is_number_function(value: Any) -> bool:
+def is_number_function(value: object) -> bool:
     return is_a(value, BuiltinFunctionType) and value.__self__ is math
 
 

@@ -36,6 +36,7 @@ from evergrad.core.python_numbers import NUMBERS, PythonNumber
 
 if TYPE_CHECKING:
     from evergrad.compiler.frontend.variant import Variant
+    from evergrad.core.types import Leaves
 
 
 # Names of methods that give the numbers in tensors.
@@ -209,7 +210,7 @@ class NumberSlots:
         return installed
 
     def slots_in(self, state: PythonState) -> Iterator[ValueSlot]:
-        keys: dict[int, list[Any]] = {}
+        keys: dict[int, Leaves] = {}
         for place, key in self.known:
             keys.setdefault(place, []).append(key)
         found: set[Slot] = set()
@@ -231,7 +232,7 @@ def computes_items(state: PythonState) -> bool:
     return is_called and not _READS_ITEMS.isdisjoint(state.names)
 
 
-def can_stand_in(value: Any, state: PythonState) -> bool:
+def can_stand_in(value: object, state: PythonState) -> bool:
     """Whether the function would take a recorder for a container: its class is not mentioned, whose
     methods would refuse it."""
     kind = type(value)

@@ -24,7 +24,7 @@ def paths_in(value: Any, path: tuple[object, ...] = ()) -> list[tuple[object, ..
     return [found for key, held in pairs for found in paths_in(held, (*path, key))]
 
 
-def numbers_in(value: Any) -> list[int]:
+def numbers_in(value: object) -> list[int]:
     """The indices of the numbers among the leaves of a tree of plain containers."""
     leaves, _ = tree_flatten(value)
     if type(value) not in _KINDS or len(paths_in(value)) != len(leaves):

@@ -10,11 +10,14 @@ shape), a number is part of the signature for good.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.python_numbers import NUMBERS
 from evergrad.core.records import children_with_records
 from evergrad.core.tree import Fields, TreeSpec
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Tree
 
 # The most structures of arguments that are remembered.
 _MOST_STRUCTURES = 64
@@ -141,7 +144,7 @@ class Replaced:
         self.changes = []
 
 
-def _keys(tree: Any, spec: TreeSpec) -> Iterator[Any]:
+def _keys(tree: Tree, spec: TreeSpec) -> Iterator[Any]:
     return iter(range(len(tree)) if spec.kind is list else spec.context)
 
 

@@ -38,7 +38,9 @@ class DataRead:
 
     __slots__ = ("index", "location", "outs", "path", "randoms", "value", "var")
 
-    def __init__(self, index: int, var: Var, value: Any, location: SourceLocation | None) -> None:
+    def __init__(
+        self, index: int, var: Var, value: object, location: SourceLocation | None
+    ) -> None:
         self.index: int = index
         self.var: Var | None = var
         self.value = value

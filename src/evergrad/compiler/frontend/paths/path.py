@@ -30,6 +30,7 @@ from evergrad.errors import AssumptionError
 
 if TYPE_CHECKING:
     from evergrad.compiler.frontend.captured import Captured
+    from evergrad.core.types import Array, Leaves
 
 # A value that precedes a stage: ("argument", "grad" or "carried", index).
 Source = tuple[str, int]
@@ -50,7 +51,7 @@ class Stage:
         # What is equal for a stage that computes the same from the same.
         self.key: Any = None
 
-    def run(self, arrays: list[Any], numbers: list[float]) -> list[Any]:
+    def run(self, arrays: list[Array], numbers: list[float]) -> Leaves:
         """The results, valid until the next run."""
         program = self.program
         assert program is not None
@@ -75,7 +76,7 @@ class Stage:
         given = [*map(from_array, contiguous(arrays)), *floats, *captured.outside]
         return failed_lookup(captured.graph, given, self.program.generators())
 
-    def generators(self) -> list[Any]:
+    def generators(self) -> Leaves:
         """The generators that it draws from."""
         if self.runner is not None and not self.is_random:
             return []
@@ -88,10 +89,10 @@ class StageMemo:
     generators before the first and after each."""
 
     def __init__(self) -> None:
-        self.results: dict[Stage, tuple[list[Any], list[float], list[Any], Any]] = {}
+        self.results: dict[Stage, tuple[Leaves, list[float], Leaves, Any]] = {}
         self.before: dict[int, tuple[Any, Any]] = {}
 
-    def run(self, stage: Stage, arrays: list[Any], numbers: list[float]) -> list[Any]:
+    def run(self, stage: Stage, arrays: list[Array], numbers: list[float]) -> Leaves:
         """The results of a stage, computed unless it has run on the same."""
         found = self.results.get(stage)
         if found is not None:

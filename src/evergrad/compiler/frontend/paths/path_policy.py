@@ -39,7 +39,7 @@ class PathPolicy:
         # The stages that have run for the present call.
         self.memo: StageMemo = StageMemo()
         self.is_on: bool = True
-        self.seen: dict[Any, None] = {}
+        self.seen: dict[object, None] = {}
         self.compiled: Counter[Any] = Counter()
         # How many paths had shapes that depend on the data, and how many were taken once.
         self.sized = self.new_sizes = 0
@@ -101,7 +101,7 @@ def paths_of(variants: Sequence[Variant]) -> list[Path]:
 
 
 def same_path(
-    variants: Sequence[Variant], captured: Captured, data: Sequence[Any]
+    variants: Sequence[Variant], captured: Captured, data: Sequence[object]
 ) -> Variant | None:
     """The variant that is for a captured call too: of the same path, with guards that hold."""
     if captured.path is None:

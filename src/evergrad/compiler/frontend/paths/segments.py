@@ -8,7 +8,7 @@ time it is compiled. Constants or shapes that differ at every call therefore cos
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evergrad.compiler.cache.fingerprint import fingerprint_of
 from evergrad.compiler.cache.process_bindings import ProcessBindings
@@ -25,6 +25,9 @@ from evergrad.core.tensor import from_array
 from evergrad.core.trace import Graph
 from evergrad.ops.rows.movement.strided import AS_STRIDED
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Array, Leaves
+
 # The most structures remembered that were seen once.
 _MOST_SEEN = 512
 
@@ -37,7 +40,7 @@ class Segments:
         self.programs: ProgramLRU[str, Program] = ProgramLRU[str, Program]()
         self.seen: dict[str, None] = {}
 
-    def run(self, graph: Graph, arrays: list[Any]) -> list[Any]:
+    def run(self, graph: Graph, arrays: list[Array]) -> Leaves:
         """The outputs of a graph as new arrays."""
         with using(trace=None, grad=False, autocast=None, saved_hooks=None):
             program = self.program_for(graph, arrays)
@@ -52,7 +55,7 @@ class Segments:
                 given = [from_array(array) for array in contiguous]
                 raise failed_lookup(graph, given, program.generators()) from error
 
-    def program_for(self, graph: Graph, arrays: list[Any]) -> Program | None:
+    def program_for(self, graph: Graph, arrays: list[Array]) -> Program | None:
         """The program of a structure; ``None`` if it is to be interpreted."""
         if any(e.attrs.get("generator") is not None for e in graph.equations):
             return None  # programs are bound to their generators
@@ -90,7 +93,7 @@ def _captured(graph: Graph) -> Captured:
     return found
 
 
-def _interpreted(graph: Graph, arrays: list[Any]) -> list[object]:
+def _interpreted(graph: Graph, arrays: list[Array]) -> list[object]:
     found = interpret(graph, *[from_array(array) for array in arrays])
     taken = {id(array) for array in arrays}
     outputs = []

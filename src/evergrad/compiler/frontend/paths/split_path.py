@@ -13,6 +13,7 @@ from evergrad.core.trace import Equation, Var
 
 if TYPE_CHECKING:
     from evergrad.compiler.frontend.captured import Captured
+    from evergrad.core.tensor import Tensor
     from evergrad.core.types import Array
 
 import numpy as np
@@ -192,7 +193,7 @@ class _Splitter:
             derivative.sources = list(map(moved, derivative.sources))
 
 
-def _constant(array: Any, path: Path) -> object:
+def _constant(array: Array, path: Path) -> object:
     return array
 
 
@@ -205,7 +206,7 @@ def _given(source: Source, path: Path) -> object:
     return path.array(source)
 
 
-def _outside(tensor: Any, path: Path) -> object:
+def _outside(tensor: Tensor, path: Path) -> object:
     return tensor._value
 
 

@@ -18,6 +18,7 @@ from evergrad.core.python_numbers import PythonNumber
 
 if TYPE_CHECKING:
     from evergrad.compiler.frontend.recording.recorded_calls import CallRecorder
+    from evergrad.core.types import Index, Leaves
 
 APPENDABLE = (list, deque, set)
 
@@ -32,7 +33,7 @@ class AppendRecorder:
     def __init__(self, held: Any, calls: CallRecorder | None = None) -> None:
         self.held = held
         self.calls: CallRecorder | None = calls
-        self.pending: list[Any] = []
+        self.pending: Leaves = []
         self.content: Any = None
         self.is_read = False
         # The members of the container that were read, by index.
@@ -101,7 +102,7 @@ class AppendRecorder:
     def __bool__(self) -> bool:
         return bool(self.pending) or bool(self.length())
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Index) -> Any:
         if type(index) is PythonNumber:
             index = index.read()
         if type(index) is not int or not self.can_read_one():
@@ -136,7 +137,7 @@ class AppendRecorder:
             return self.call(self.held.popleft)
         return self.members().popleft()
 
-    def __contains__(self, value: Any) -> bool:
+    def __contains__(self, value: object) -> bool:
         if type(self.held) is set and self.records and is_hashable(value):
             return value in self.pending or bool(self.call(self.held.__contains__, value))
         return value in self.members()
@@ -186,7 +187,7 @@ class AppendRecorder:
         return self.container().__reduce_ex__(protocol)
 
 
-def is_hashable(value: Any) -> bool:
+def is_hashable(value: object) -> bool:
     if type(value) is PythonNumber:
         return False
     return isinstance(value, (str, int, float, tuple, type(None)))

@@ -23,7 +23,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.core.tree import TreeSpec, tree_flatten
 
 if TYPE_CHECKING:
-    from evergrad.core.types import Kwargs
+    from evergrad.core.types import Kwargs, Leaves, Tree
 
 
 class Performed:
@@ -62,7 +62,7 @@ class CallLog:
         """Whether there are calls that were made before."""
         return self.position < len(self.made)
 
-    def containers(self) -> list[Any]:
+    def containers(self) -> Leaves:
         """The containers of which methods were called."""
         found = [getattr(made.function, "__self__", None) for made in self.made]
         return [held for held in found if type(held) in APPENDABLE]
@@ -125,7 +125,7 @@ class RecordedCall:
         # What the keys identify by id.
         self.kept = [leaf for leaf in self.leaves if is_object(leaf)]
 
-    def flattened(self, value: Any) -> tuple[list[Any], TreeSpec]:
+    def flattened(self, value: object) -> tuple[Leaves, TreeSpec]:
         if self.convert is not None:
             value = self.convert(value)
         if self.is_flattened and type(value) in (list, dict):
@@ -160,7 +160,7 @@ class RecordedCall:
 class Arguments:
     """The arguments of a recorded call: values, or expressions of run-time numbers."""
 
-    def __init__(self, args: Sequence[Any], kwargs: Kwargs) -> None:
+    def __init__(self, args: Sequence[object], kwargs: Kwargs) -> None:
         numbers = [v for v in (*args, *kwargs.values()) if type(v) is PythonNumber]
         self.args = [value_of(v) for v in args]
         self.kwargs = {key: value_of(v) for key, v in kwargs.items()}
@@ -172,14 +172,14 @@ class Arguments:
             self.expressions = [_expression(v) for v in args]
             self.of_kwargs = {key: _expression(v) for key, v in kwargs.items()}
 
-    def values(self) -> tuple[list[Any], dict[str, Any]]:
+    def values(self) -> tuple[Leaves, dict[str, Any]]:
         if not self.expressions and not self.of_kwargs:
             return self.args, self.kwargs
         kwargs = {key: expression() for key, expression in self.of_kwargs.items()}
         return [expression() for expression in self.expressions], kwargs
 
 
-def _expression(value: Any) -> Expression:
+def _expression(value: object) -> Expression:
     return value.expression if type(value) is PythonNumber else constant(value)
 
 
@@ -202,7 +202,7 @@ class RecordedOutput:
     which are results of the program."""
 
     def __init__(
-        self, function: Any, args: Sequence[Any], kwargs: Kwargs,
+        self, function: Any, args: Sequence[object], kwargs: Kwargs,
         is_ready: Callable[[], bool],
     ) -> None:  # fmt: skip
         self.function = function
@@ -213,11 +213,11 @@ class RecordedOutput:
         self.texts: dict[int, FormattedText] = {
             n: arg for n, arg in enumerate(args) if type(arg) is FormattedText
         }
-        self.given: Any = ([_numbers_of(arg) for arg in args], dict(kwargs))
+        self.given: Tree = ([_numbers_of(arg) for arg in args], dict(kwargs))
         # Whether the call would run no code of the user's, and not fail.
         self.is_ready = is_ready
 
-    def perform(self, given: Any) -> None:
+    def perform(self, given: Tree) -> None:
         args, kwargs = given
         if self.texts:
             texts = self.texts

@@ -23,7 +23,7 @@ class FormattedText:
         self.numbers = list(numbers)
         self.specs: list[str] = list(specs)
 
-    def text(self, numbers: Sequence[Any]) -> str:
+    def text(self, numbers: Sequence[object]) -> str:
         """The text with these numbers."""
         shown = [format(n, spec) for n, spec in zip(numbers, self.specs, strict=True)]
         made = [part for pair in zip(self.parts, shown, strict=False) for part in pair]
@@ -43,7 +43,7 @@ class Marks:
         self.numbers.append((number, spec))
         return f"\U000f0000{len(self.numbers) - 1}\U000f0001"
 
-    def decoded(self, value: Any) -> object:
+    def decoded(self, value: object) -> object:
         """A text with marks as a :class:`FormattedText`; other values as they are."""
         if type(value) is not str or not self.numbers:
             return value

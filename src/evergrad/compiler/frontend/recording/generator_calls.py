@@ -8,7 +8,7 @@ change, which is found by reachability from both.
 from __future__ import annotations
 
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evergrad.compiler.frontend.recording import impure
 from evergrad.compiler.frontend.state.places import is_plain
@@ -43,7 +43,7 @@ def conflict(own: ReachedState, other: ReachedState) -> str | None:
     return None
 
 
-def has_output(value: Any) -> bool:
+def has_output(value: object) -> bool:
     return impure.is_output(value) or impure.is_stream(value) or impure.is_logger(value)
 
 

@@ -20,12 +20,15 @@ import time
 import warnings
 import weakref
 from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evergrad.compiler.frontend.state.raw_reads import class_member, is_a
 from evergrad.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 # The functions themselves: while a call is traced, their names may refer to stand-ins.
 PRINT, WARN = print, warnings.warn
@@ -75,7 +78,7 @@ _HELD_PLAIN = (int, float, complex, str, bytes, type(None), type)
 _STREAM_LIBRARIES = ("ipykernel",)
 
 
-def is_draw(value: Any) -> bool:
+def is_draw(value: object) -> bool:
     """Whether a function draws from a source of random numbers, or seeds one."""
     if value is _SEED_OF_NUMPY:
         return True
@@ -84,24 +87,24 @@ def is_draw(value: Any) -> bool:
     return type(value.__self__) in RANDOM_SOURCES and value.__name__ in _DRAWS
 
 
-def is_clock(value: Any) -> bool:
+def is_clock(value: object) -> bool:
     return any(value is clock for clock in _CLOCKS)
 
 
-def is_reader(value: Any) -> bool:
+def is_reader(value: object) -> bool:
     return any(value is reader for reader in _READERS)
 
 
-def is_output(value: Any) -> bool:
+def is_output(value: object) -> bool:
     return value is PRINT or value is WARN
 
 
-def is_function(value: Any) -> bool:
+def is_function(value: object) -> bool:
     """Whether calls of a function can be repeated."""
     return is_draw(value) or is_clock(value) or is_output(value) or is_reader(value)
 
 
-def is_source(value: Any) -> bool:
+def is_source(value: object) -> bool:
     """Whether an object is a source of random numbers, none of a class of the user's."""
     return type(value) in RANDOM_SOURCES
 
@@ -110,12 +113,12 @@ def is_method(name: str) -> bool:
     return name in _DRAWS
 
 
-def is_iterator(value: Any) -> bool:
+def is_iterator(value: object) -> bool:
     """Whether an object is an iterator of Python's, a generator or that of a loader of data."""
     return type(value) in _ITERATORS or runs_code(value)
 
 
-def runs_code(value: Any) -> bool:
+def runs_code(value: object) -> bool:
     """Whether an iterator may run code of the user's."""
     kind = type(value)
     if kind in (GeneratorType, map, filter):
@@ -125,16 +128,16 @@ def runs_code(value: Any) -> bool:
     return kind in _ITERATORS and containers_of(value) is None
 
 
-def is_stream(value: Any) -> bool:
+def is_stream(value: object) -> bool:
     """Whether an object is a stream of Python's that texts are written to."""
     return type(value) in (io.StringIO, io.TextIOWrapper)
 
 
-def is_logger(value: Any) -> bool:
+def is_logger(value: object) -> bool:
     return type(value) in (logging.Logger, logging.RootLogger)
 
 
-def is_replayable(value: Any) -> bool:
+def is_replayable(value: object) -> bool:
     if is_function(value) or is_source(value) or is_iterator(value):
         return True
     return is_stream(value) or is_logger(value)
@@ -167,7 +170,7 @@ def _handles_plainly(handler: Any) -> bool:
 
 def containers_of(iterator: object) -> list[object] | None:
     """The containers that an iterator iterates over; ``None`` if it may run other code."""
-    found: list[Any] = []
+    found: Leaves = []
     waiting, seen = [iterator], set()
     while waiting:
         held = waiting.pop()
@@ -232,5 +235,5 @@ class StandIn:
         recorder.stand_ins.append(weakref.ref(self))
 
 
-def is_stand_in(value: Any) -> bool:
+def is_stand_in(value: object) -> bool:
     return issubclass(type(value), StandIn)

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from evergrad.compiler.frontend.numbers.number_slots import Installed
     from evergrad.compiler.frontend.session import Session
     from evergrad.compiler.frontend.state.python_state import PythonState
-    from evergrad.core.types import Kwargs
+    from evergrad.core.types import AnyFunction, Kwargs, Leaves
 
 
 class CallRecorder:
@@ -90,13 +90,13 @@ class CallRecorder:
         self.refusal: str | None = None
         # Which of the calls with output were made before; and those that wait for their values.
         self.outputs_made: list[bool] = []
-        self.deferred: list[tuple[Any, list[Any], dict[str, Any]]] = []
+        self.deferred: list[tuple[Any, Leaves, dict[str, Any]]] = []
         self.marks = Marks()
         self.installed: Installed | None = None
         self.filters = warnings.filters
         self.show = _show()
         # The containers that calls have read.
-        self.read: list[Any] = []
+        self.read: Leaves = []
         self.stand_ins: list[weakref.ref[object]] = []
         self.slots: list[tuple[ValueSlot, Any]] = []
         # The names among the slots that were not there before.
@@ -189,7 +189,7 @@ class CallRecorder:
 
     def call(
         self, function: Any, args: Sequence[Any], kwargs: Kwargs,
-        convert: Callable[[Any], Any] | None = None,
+        convert: AnyFunction | None = None,
     ) -> Any:  # fmt: skip
         """Make a call and record it; returns what the traced function gets."""
         name = getattr(function, "__name__", "next")
@@ -275,7 +275,7 @@ class CallRecorder:
         table.guard(found.replay, True)
         if made.error is not None:
             raise made.error
-        leaves: list[Any] = []
+        leaves: Leaves = []
         for index, (leaf, key) in enumerate(zip(found.leaves, found.keys, strict=True)):
             if key in (int, float):
                 leaf = PythonNumber(self.session, table, leaf, _leaf_of(found, index), number)
@@ -527,7 +527,7 @@ def _shown(value: Any) -> object:
     return value.read() if type(value) is DeferredNumber else value_of(value)
 
 
-def _is_computed(value: Any) -> bool:
+def _is_computed(value: object) -> bool:
     """Whether a number, a tensor or a text with such is computed by the program."""
     if type(value) is FormattedText:
         return any(map(_is_computed, value.numbers))

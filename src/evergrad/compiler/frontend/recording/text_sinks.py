@@ -10,7 +10,10 @@ from __future__ import annotations
 import dis
 import functools
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 # A variable with the names of attributes that follow: (kind, name, *attributes).
 Chain = tuple[str, ...]
@@ -43,7 +46,7 @@ def sink_of(code: CodeType, offset: int) -> Chain | None:
     return None
 
 
-def _starts(instructions: list[Any], first: int) -> list[int]:
+def _starts(instructions: Leaves, first: int) -> list[int]:
     """Where the statement may begin: at this line, or at one of the few before."""
     lines = [n for n in range(first, -1, -1) if instructions[n].starts_line]
     return lines[:6]
@@ -55,9 +58,9 @@ def _formats(instruction: Any) -> bool:
     return name in _FORMATS and (name != "FORMAT_VALUE" or arg & 3 == 0)
 
 
-def _sink(instructions: list[Any], start: int, at: int) -> Chain | None:
+def _sink(instructions: Leaves, start: int, at: int) -> Chain | None:
     """The call that gets the text, if code from ``start`` on is one expression."""
-    stack: list[Any] = []  # for each slot the variable it is, or None
+    stack: Leaves = []  # for each slot the variable it is, or None
     text: int | None = None  # the slot of the text
     for n in range(start, len(instructions)):
         i = instructions[n]
@@ -109,7 +112,7 @@ def _effect(name: str, arg: int, effect: int) -> tuple[int | None, int]:
     return None, 0
 
 
-def _slots(name: str, arg: int, i: Any, taken: list[Any], pushed: int) -> list[object]:
+def _slots(name: str, arg: int, i: Any, taken: Leaves, pushed: int) -> list[object]:
     chain: object = None
     if name in _LOADS:
         chain = (_LOADS[name], i.argval)

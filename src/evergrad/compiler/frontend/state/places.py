@@ -126,14 +126,14 @@ def _kind_of(member: Any) -> object:
     return type(member), repr(member) if is_a(member, (float, complex)) else None
 
 
-def is_plain(value: Any) -> bool:
+def is_plain(value: object) -> bool:
     """Whether a value is a number, a string, or a tuple of such."""
     if type(value) is tuple:
         return all(map(is_plain, value))
     return is_a(value, (*PLAIN, np.generic, dtype)) or is_library_value(value)
 
 
-def is_key(key: Any) -> bool:
+def is_key(key: object) -> bool:
     """Whether a key of a mapping is a value, of no class of the user's."""
     return type(key) in _KEYS or (type(key) is tuple and all(map(is_key, key)))
 
@@ -222,7 +222,7 @@ def hook_counts(tensor: Tensor) -> tuple[int, ...]:
     return (accumulated, on_result, len(hooks.before), len(hooks.after))
 
 
-def is_watchable(place: Any) -> bool:
+def is_watchable(place: object) -> bool:
     """Whether the members of a container can be compared by identity in their order."""
     if is_a(place, list):
         return type(place).__iter__ is list.__iter__
@@ -404,7 +404,7 @@ def plain_numbers(value: Any, depth: int = 6, originals: Originals = NO_ORIGINAL
     return value
 
 
-def _replace_keys(held: dict[Any, Any], depth: int) -> None:
+def _replace_keys(held: dict[object, Any], depth: int) -> None:
     """Have Python floats for the numbers of a session among the keys."""
     keys = [plain_numbers(key, depth - 1) for key in held]
     if not all(map(operator.is_, keys, held)):

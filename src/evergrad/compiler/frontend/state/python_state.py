@@ -41,7 +41,7 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -83,6 +83,9 @@ from evergrad.core.records import fields_of
 from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
 from evergrad.extension import ExtensionPoint
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Tree
 
 _global_hooks: ExtensionPoint[[], Any] = ExtensionPoint("global_module_hooks")
 _registration_hooks: ExtensionPoint[[], Any] = ExtensionPoint("registration_hooks")
@@ -147,7 +150,7 @@ class PythonState(ReachedCode):
     """The state that a function can read with some arguments, as it is before a call."""
 
     def __init__(
-        self, function: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None,
+        self, function: Any, args: Sequence[object] = (), kwargs: Mapping[str, Any] | None = None,
         ran: Set[LibraryFunction] = NOTHING_RAN, observed: Iterable[FunctionType] = (),
     ) -> None:  # fmt: skip
         """``ran`` are the functions of installed libraries that the function is known to run,
@@ -161,7 +164,7 @@ class PythonState(ReachedCode):
         self.walk()
         self._hooks = [hook_counts(t) for t in (*self.tensors, *self._arguments)]
 
-    def push_arguments(self, tree: Any) -> None:
+    def push_arguments(self, tree: Tree) -> None:
         """Watch the containers of a call for writes, and visit the objects in them."""
         for member in tree.values() if isinstance(tree, dict) else tree:
             fields = fields_of(member)
@@ -222,12 +225,12 @@ class PythonState(ReachedCode):
                 self._visited[position] = known
                 self.visit_attributes(mapping, owner, holder)
 
-    def visit(self, value: Any, name: str) -> None:
+    def visit(self, value: object, name: str) -> None:
         visitor = self.visitor(value)
         if visitor is not None:
             visitor(value, name)
 
-    def visitor(self, value: Any) -> Callable[[Any, str], None] | None:
+    def visitor(self, value: object) -> Callable[[Any, str], None] | None:
         """How a value is visited; ``None`` if it cannot change what a function does."""
         if is_a(value, _CONTAINERS) and is_users_module(type(value).__module__):
             return self.visit_instance  # a subclass has methods and attributes of its own
@@ -277,7 +280,7 @@ class PythonState(ReachedCode):
         for part in gc.get_referents(value) if own is None else own.values():
             self.push_part(part, name)
 
-    def push_part(self, value: Any, name: str) -> None:
+    def push_part(self, value: object, name: str) -> None:
         """Visit a part of an iterator; another iterator is one too."""
         if impure.is_iterator(value):
             if id(value) not in self.seen:
@@ -317,7 +320,7 @@ class PythonState(ReachedCode):
             if is_a(held, dict):
                 self.push(held, f"the hooks of {name}")
 
-    def visit_instance(self, value: Any, name: str) -> None:
+    def visit_instance(self, value: object, name: str) -> None:
         kind = type(value)
         own = attributes_of(value)
         next_member = class_member(kind, "__next__")
@@ -351,7 +354,7 @@ class PythonState(ReachedCode):
         elif own is None and root in ("builtins", "_thread") and not is_harmless(kind):
             self.give_up(f"{name} is a {kind.__name__}")
 
-    def visit_users_instance(self, value: Any, own: object, name: str) -> None:
+    def visit_users_instance(self, value: object, own: object, name: str) -> None:
         self.visit_class_of(value)
         self.visit_inherited(value, own, name)
         if type(own) is dict:
@@ -483,7 +486,7 @@ class PythonState(ReachedCode):
         self._called.update(id(base) for base in value.__mro__)
         self.visit_bases(value)
 
-    def visit_class_of(self, value: Any) -> None:
+    def visit_class_of(self, value: object) -> None:
         """The class of an object that exists: its methods without its constructor."""
         if is_users_module(type(value).__module__):
             self.visit_bases(type(value))

@@ -201,7 +201,7 @@ class ReachedCode(ReachedContainers):
         self.push(method.__func__, name)
         self.push(method.__self__, name)
 
-    def visit_partial(self, value: Any, name: str) -> None:
+    def visit_partial(self, value: object, name: str) -> None:
         for part in ("func", "args", "keywords"):  # __setstate__ replaces them
             self.push(self.note(f"{name}.{part}", value, part), name)
         self._owners.append((value.__dict__, name, value))
@@ -209,7 +209,7 @@ class ReachedCode(ReachedContainers):
     def visit_wrapped(self, value: Any, name: str) -> None:
         self.push(value.__func__, name)
 
-    def visit_cell(self, value: Any, name: str) -> None:
+    def visit_cell(self, value: object, name: str) -> None:
         self.push(self.note(name, value, None), name)
 
     def visit_property(self, value: Any, name: str) -> None:

@@ -40,7 +40,7 @@ _FROZEN = (tuple, frozenset)
 class ReachedContainers(ReachedState):
     """The part of the walk that visits containers, and the places that it notes."""
 
-    def push(self, value: Any, name: str) -> None:
+    def push(self, value: object, name: str) -> None:
         if type(value) is decimal.Decimal:  # arithmetic with it reads the context
             self.libraries.add("decimal")
         elif is_a(value, np.generic):
@@ -83,7 +83,7 @@ class ReachedContainers(ReachedState):
         elif impure.is_draw(guard.value):
             self.visit_random(getattr(guard.value, "__self__", np.random), guard.name)
 
-    def visit_container(self, value: Any, name: str) -> None:
+    def visit_container(self, value: object, name: str) -> None:
         if is_a(value, _FROZEN):
             for member in members_of_builtin(value):
                 self.push(member, f"a member of {name}")
@@ -129,7 +129,7 @@ class ReachedContainers(ReachedState):
             for member in value.ravel().tolist():
                 self.push(member, f"a member of {name}")
 
-    def visit_buffer(self, value: Any, name: str) -> None:
+    def visit_buffer(self, value: object, name: str) -> None:
         members = list(members_of(value))
         self.guards.append(StateGuard(f"the elements of {name}", value, MISSING, members))
 

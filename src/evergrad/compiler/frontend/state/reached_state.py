@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from evergrad.core.types import Array
 
 
-def is_builtin(value: Any) -> bool:
+def is_builtin(value: object) -> bool:
     """Whether a value is a function of Python's or of an extension."""
     return is_a(value, BuiltinFunctionType)
 

@@ -113,7 +113,7 @@ class ValueSlot:
             object.__delattr__(place, key)
 
 
-def _setter(place: dict[Any, Any]) -> Callable[[Any, Any, Any], None]:
+def _setter(place: dict[object, Any]) -> Callable[[Any, Any, Any], None]:
     """What sets an entry of a mapping without running code of the user's."""
     return OrderedDict.__setitem__ if isinstance(place, OrderedDict) else dict.__setitem__
 

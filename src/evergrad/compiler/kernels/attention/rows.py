@@ -134,7 +134,8 @@ def _dropped(weights: Any, given: Any, dropout: Dropout | None) -> Any:
 
 
 def _forward_eval(
-    q: Any, k: Any, v: Any, *given: object, steps: Steps, groups: int, dropout: Dropout | None,
+    q: Array, k: Array, v: Array, *given: object, steps: Steps, groups: int,
+    dropout: Dropout | None,
     empty_is_zero: bool, order: Order,
 ) -> tuple[object, object]:  # fmt: skip
     s, _ = _scores(q, k, given, steps, groups)
@@ -152,7 +153,8 @@ def _forward_eval(
 
 
 def _backward_eval(
-    q: Any, k: Any, v: Any, g: Any, y: Any, stats: Any, *given: Any, steps: Steps, groups: int,
+    q: Array, k: Array, v: Array, g: Array, y: Array, stats: Any, *given: object, steps: Steps,
+    groups: int,
     dropout: Dropout | None, orders: tuple[Order, ...],
 ) -> tuple[object, ...]:  # fmt: skip
     s, kept = _scores(q, k, given, steps, groups)

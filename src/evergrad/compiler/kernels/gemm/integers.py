@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from evergrad.compiler.codegen.elementwise import KINDS
 from evergrad.compiler.codegen.ir_builder import Vector
@@ -21,6 +21,9 @@ from evergrad.compiler.schedule.lower import Lowering
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.trace import Equation
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 _DTYPES = (dtypes.int64, dtypes.int32, dtypes.int16, dtypes.int8, dtypes.uint8)
 _BLOCK = 16  # rows of a block
@@ -56,7 +59,7 @@ def lower_integer_product(lowering: Lowering, eqn: Equation) -> bool:
     numbers = _Numbers(items, per_chunk, blocks, m, n, k, *strides)
     made = _product_ir(a.dtype, vector_bits())
     kernel = with_numbers(made, numbers, (), -(-items // per_chunk))
-    given: list[Any] = [contiguous(lowering, arg) for arg in eqn.args]
+    given: Leaves = [contiguous(lowering, arg) for arg in eqn.args]
     lowering.add_kernel(f"{eqn.op.name} {m}x{n}x{k}", kernel, given, [out], batch * m * n * k)
     return True
 

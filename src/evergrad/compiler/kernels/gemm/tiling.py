@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 from itertools import product as all_pairs
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from evergrad.compiler.kernels.gemm.tiling_costs import (
 from evergrad.compiler.native.target import machine
 
 if TYPE_CHECKING:
-    from evergrad.core.types import Array
+    from evergrad.core.types import Array, Leaves
 
 _NONE = -1
 
@@ -256,7 +256,7 @@ def _parts_up_to(
 
 def _cheapest(operands: _Operands, parts: Array) -> tuple[float, Tiling]:
     """The candidate with the least estimated time, and that time."""
-    fields: list[Any] = _tilings(operands, *parts.T)
+    fields: Leaves = _tilings(operands, *parts.T)
     costs = costs_of(Tiling(*fields), operands.tile)
     least = int(np.argmin(costs))
     chosen = [field[least] if isinstance(field, np.ndarray) else field for field in fields]
@@ -300,7 +300,7 @@ def _last_panel(n: int, tile: Tile) -> int:
     return int((panels - 1) * tile.panel - lent)
 
 
-def _packing_of_a(operands: _Operands, part_panels: Any) -> Array | int:
+def _packing_of_a(operands: _Operands, part_panels: Array) -> Array | int:
     if operands.a_column == 1:
         is_far = operands.a_row >= _PACKED_A_STRIDE
         return np.where(is_far & (part_panels >= 4), PACKED_ROWS, UNPACKED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,12 +13,15 @@ from evergrad.ops.rows.indexing.scatter import SCATTER_SUM
 from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.ops.rows.pool.windows import MAX_POOL_PLACES
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Array
+
 
 def _type(g: TensorType, x: TensorType, *, windows: Windows, of_relu: bool) -> TensorType:
     return x
 
 
-def _eval(g: Any, x: Any, *, windows: Windows, of_relu: bool) -> object:
+def _eval(g: Array, x: Array, *, windows: Windows, of_relu: bool) -> object:
     rank = len(windows.size)
     argmax = MAX_POOL_PLACES.eval(x, windows=windows)
     lead = x.shape[: x.ndim - rank]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, new_result
 from evergrad.memory import pool
 
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction, Kwargs
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Of arrays that are kept to be copied.
@@ -32,7 +35,7 @@ _MOST_KEPT_ARRAYS = 1 << 8
 _SEQUENCES = frozenset((tuple, Size, list))
 
 
-def _named_like(function: Callable[..., Any], made: Any) -> object:
+def _named_like(function: AnyFunction, made: AnyFunction) -> object:
     """Reports of memory name the function that has allocated it by its code."""
     made.__code__ = made.__code__.replace(co_name=function.__name__)
     return made
@@ -42,10 +45,10 @@ def quick_constant(value: int) -> Callable[[F], F]:
     """For ``function(*size, dtype=...)``, which fills with one number."""
 
     def decorate(function: F) -> F:
-        kept: dict[Any, Any] = prepared_calls()
+        kept: dict[object, Any] = prepared_calls()
 
         @functools.wraps(function)
-        def made(*size: Any, **options: Any) -> object:
+        def made(*size: object, **options: object) -> object:
             target = _dtype_of(options)
             state = STATE.get()
             if target is None or state.intercepted or context_device() is not None:
@@ -73,10 +76,10 @@ def quick_constant_like(value: int) -> Callable[[F], F]:
     """For ``function(input, dtype=...)``."""
 
     def decorate(function: F) -> F:
-        kept: dict[Any, Any] = prepared_calls()
+        kept: dict[object, Any] = prepared_calls()
 
         @functools.wraps(function)
-        def made(*args: Any, **options: Any) -> object:
+        def made(*args: object, **options: object) -> object:
             state = STATE.get()
             if options or len(args) != 1 or args[0].__class__ is not Tensor or state.intercepted:
                 return function(*args, **options)
@@ -96,7 +99,7 @@ def quick_constant_like(value: int) -> Callable[[F], F]:
     return decorate
 
 
-def _dtype_of(options: dict[str, Any]) -> dtype | None:
+def _dtype_of(options: Kwargs) -> dtype | None:
     """The element type that the options of a call say, if they say nothing else."""
     target = dtypes.get_default_dtype()
     for name, option in options.items():
@@ -115,10 +118,10 @@ def _maker(type_: TensorType) -> tuple[Callable[[], object], TensorType]:
 def quick_array(function: F) -> F:
     """For functions of numbers and an element type that always give the same elements: small ones
     are copied."""
-    kept: dict[Any, Any] = prepared_calls()
+    kept: dict[object, Any] = prepared_calls()
 
     @functools.wraps(function)
-    def made(*args: Any, **options: Any) -> object:
+    def made(*args: object, **options: object) -> object:
         target = _dtype_of(options)
         state = STATE.get()
         if target is None or state.intercepted or context_device() is not None:
@@ -148,7 +151,7 @@ def quick_draw(function: F) -> F:
     plans = prepared(function)
 
     @functools.wraps(function)
-    def made(*args: Any, **options: Any) -> object:
+    def made(*args: object, **options: object) -> object:
         is_usual = not options and dtypes.get_default_dtype() is dtypes.float32
         if is_usual and context_device() is None:
             for i, a in enumerate(args):

@@ -643,7 +643,7 @@ def where(condition: Tensor) -> tuple[Tensor, ...]: ...
 def where(condition: Tensor, input: object, other: object) -> Tensor: ...
 @late_bound
 @expose(method=False)
-def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+def where(condition: Tensor, input: Any = None, other: object = None) -> Any:
     """``input`` where the condition holds, ``other`` elsewhere."""
     if input is None and other is None:
         return ops.nonzero(condition, as_tuple=True)

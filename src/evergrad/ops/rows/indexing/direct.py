@@ -8,7 +8,7 @@ does not apply gives false or ``None``, and the general way is gone.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from evergrad.core.views import View
 from evergrad.memory import pool
 from evergrad.ops.rows.movement.slices import SLICE, Slices
 
+if TYPE_CHECKING:
+    from evergrad.core.types import Array, Index
+
 _NoneType, _Ellipsis = type(None), type(Ellipsis)
 _BOUNDS = frozenset((int, _NoneType))
 _INTS = frozenset((int,))
@@ -39,7 +42,7 @@ _PLACES = (dtypes.int64, dtypes.int32)
 
 # By the type of a tensor and the description of an index: the rows that give the view, and the row
 # that picks elements of it with the numbers of its index tensors in the index, or ``None``.
-PREPARED: dict[Any, Any] = prepared_calls()
+PREPARED: dict[object, Any] = prepared_calls()
 
 Reading = tuple[tuple[Specialization, ...], Specialization | None]
 
@@ -110,7 +113,7 @@ def _is_plain(state: State, x: Tensor) -> bool:
     return is_apart and x._type.__class__ is TensorType and x._value.__class__ is np.ndarray
 
 
-def write(x: Tensor, index: Any, slices: Slices, value: object) -> bool:
+def write(x: Tensor, index: object, slices: Slices, value: object) -> bool:
     """``x[index] = value`` for numbers and slices, which are ``slices`` in the terms of their row,
     if that is a write of memory alone."""
     if isinstance(value, Tensor) and value._storage is x._storage:
@@ -139,7 +142,7 @@ def _is_part(x: Tensor, slices: Slices, view: View | None) -> bool:
     return op is SLICE and attrs["slices"] == slices and not STATE.get().intercepted
 
 
-def write_picked(x: Tensor, index: Any, value: object) -> bool:
+def write_picked(x: Tensor, index: object, value: object) -> bool:
     """The same for a mask of the leading dimensions and a number, for index tensors of the leading
     dimensions, and for numbers at index tensors beside numbers and slices."""
     array = _writable(x)
@@ -168,7 +171,7 @@ def write_picked(x: Tensor, index: Any, value: object) -> bool:
     return True
 
 
-def _writable(x: Tensor) -> Any:
+def _writable(x: Tensor) -> Array | None:
     """The array of a tensor that may be written without further ado, or ``None``."""
     state = STATE.get()
     if state.intercepted or not _is_plain(state, x) or x._storage.__class__ is not Storage:
@@ -189,7 +192,7 @@ def _fits(x: Tensor, value: Tensor, shape: Shape) -> bool:
     )
 
 
-def _assign(array: Any, index: Any, value: object) -> None:
+def _assign(array: Array, index: Index, value: object) -> None:
     token = numpy_errors.set(QUIET)
     try:
         array[index] = value

@@ -5,8 +5,7 @@ Knows no decomposition. Matrices are the last two dimensions everywhere, all oth
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,8 +20,11 @@ from evergrad.ops.rows.movement.slices import narrow
 from evergrad.ops.rows.movement.strided import DIAGONAL
 from evergrad.ops.rows.movement.views import transpose
 
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
+
 # What ``evergrad.linalg`` offers.
-LINALG: dict[str, Callable[..., Any]] = {}
+LINALG: dict[str, AnyFunction] = {}
 
 
 BY_LAPACK = numpy_evaluates("LAPACK computes it")

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         GeneratorLike,
         Ints,
         LayoutLike,
+        Leaves,
         MemoryFormatLike,
     )
 
@@ -285,7 +286,7 @@ def randint_like(
     return finish(draw_like(INTEGERS, input, target, generator, low, high), requires_grad)
 
 
-def read_bounds(name: str, given: list[Any], named: dict[str, object]) -> tuple[int, int]:
+def read_bounds(name: str, given: Leaves, named: dict[str, object]) -> tuple[int, int]:
     """``(high)`` or ``(low, high)``, in order or by name."""
     if "high" in named:
         given = [*given, named.pop("high")]

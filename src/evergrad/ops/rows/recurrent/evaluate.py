@@ -5,7 +5,7 @@ The state is updated in place: sequences that have ended, or not begun, keep the
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from evergrad.core import blas
 from evergrad.core.types import Array
 from evergrad.memory import pool
 from evergrad.ops.rows.recurrent.steps import Course
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 
 def _sigmoid(x: Array) -> None:
@@ -140,7 +143,7 @@ def gru_backward(
 
 
 def _rnn(
-    curve: Any, x: Array, h: Array, w_ih: Array, w_hh: Array, b_ih: Array, b_hh: Array, *,
+    curve: AnyFunction, x: Array, h: Array, w_ih: Array, w_hh: Array, b_ih: Array, b_hh: Array, *,
     course: Course,
 ) -> tuple[Array, ...]:  # fmt: skip
     """Gives outputs, the last state, and for backward the state before each step."""

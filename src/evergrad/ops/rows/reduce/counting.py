@@ -173,7 +173,7 @@ def _searchsorted_type(
     return tensor_type(values.shape, dtype)
 
 
-def _searchsorted_eval(sequence: Any, values: Array, *, side: Any, dtype: dtype) -> object:
+def _searchsorted_eval(sequence: Array, values: Array, *, side: Any, dtype: dtype) -> object:
     if sequence.ndim == 1:
         return np.searchsorted(sequence, values, side)
     found = np.zeros(values.shape, dtype.np)

@@ -6,7 +6,7 @@ Rows here and in the modules that use this one have an attribute ``dim``, counte
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, bind_and_prepare, bind_prepared
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 def batch_along(
-    op: Op, args: Sequence[Tensor], at: Sequence[int], *, dim: int, **attrs: Any
+    op: Op, args: Sequence[Tensor], at: Sequence[int], *, dim: int, **attrs: object
 ) -> tuple[Tensor, int]:
     """Lanes of a batch are lanes one dimension further in."""
     return bind(op, to_front(args[0], at[0]), dim=dim + 1, **attrs), 0

@@ -40,7 +40,7 @@ from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
 
 if TYPE_CHECKING:
-    from evergrad.core.types import DtypeLike
+    from evergrad.core.types import AnyFunction, DtypeLike
 
 # -- variance and standard deviation ------------------------------------------------------------
 
@@ -127,10 +127,10 @@ STD = opaque("std", _std_eval, _spread_type, _std_vjp, jvp=_std_jvp, batch=batch
              doc="The standard deviation.")  # fmt: skip
 
 
-def _small_evaluator(root: bool) -> Callable[..., Callable[..., Any]]:
+def _small_evaluator(root: bool) -> Callable[..., AnyFunction]:
     def evaluator(
-        plain: Callable[..., Any], x: TensorType, correction: object, *, dims: Shape, keepdim: bool
-    ) -> Callable[..., Any]:
+        plain: AnyFunction, x: TensorType, correction: object, *, dims: Shape, keepdim: bool
+    ) -> AnyFunction:
         return lanes.variance_evaluator(x, dims, keepdim, root, plain)
 
     return evaluator

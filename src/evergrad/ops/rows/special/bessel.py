@@ -6,7 +6,7 @@ As in PyTorch they have no derivative and are not known for 16-bit floats.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from evergrad.core.types import Array
 from evergrad.ops.rows.special import bessel_evaluate, evaluate
 from evergrad.ops.rows.special.functions import SPECIAL
 from evergrad.ops.surface.public import TensorFunction, expose
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 # -- rows ---------------------------------------------------------------------------------------
 
@@ -94,9 +97,7 @@ spherical_bessel_j0: TensorFunction = _function(
 Step = Callable[[int, Any, Any, Any], Any]  # degree k, x, the polynomials of degree k and k - 1
 
 
-def _by_recurrence(
-    first: Callable[[Any], Any], step: Step
-) -> Callable[[float | Array, int | Array], Array]:
+def _by_recurrence(first: AnyFunction, step: Step) -> Callable[[float | Array, int | Array], Array]:
     """The polynomial of degree ``n`` at ``x``, from those of degree 0 and 1; 0 for n < 0."""
 
     def evaluate(x: float | Array, n: int | Array) -> Array:

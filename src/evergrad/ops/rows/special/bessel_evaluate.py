@@ -64,7 +64,7 @@ def _j_near(order: int, x: Array) -> Array:
 
 
 def _first_kind(order: int) -> Function:
-    def function(x: Array) -> Any:
+    def function(x: Array) -> Array:
         size = np.abs(x)
         found = _pieced(size, 8, lambda z: _j_near(order, z), lambda z: _wave(order, z, False))
         return found * np.copysign(1, x) if order else found

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from evergrad.utils.data._utils.collate import default_collate
 from evergrad.utils.data.dataset import Subset, TensorDataset
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction, Index
 
 
 class Fetcher(Protocol):
@@ -27,14 +30,12 @@ class MapFetcher:
 
     ended = False
 
-    def __init__(
-        self, dataset: Any, auto_collation: bool, collate_fn: Callable[[Any], Any]
-    ) -> None:
+    def __init__(self, dataset: Any, auto_collation: bool, collate_fn: AnyFunction) -> None:
         self.dataset = dataset
         self.auto_collation = auto_collation
         self.collate_fn = collate_fn
 
-    def fetch(self, index: Any) -> Any:
+    def fetch(self, index: Index) -> Any:
         if not self.auto_collation:
             return self.collate_fn(self.dataset[index])
         if self.collate_fn is default_collate:
@@ -49,7 +50,7 @@ class MapFetcher:
         """Nothing: examples that are not asked for are not made."""
 
 
-def _rows(dataset: Any, index: Any) -> list[object] | None:
+def _rows(dataset: Any, index: Index) -> list[object] | None:
     """A batch of a ``TensorDataset``, or a subset of one, by indexing each tensor once.
 
     What collating the single rows gives, several times as quickly; ``None`` if it does not apply.
@@ -85,7 +86,7 @@ class IterableFetcher:
     def skip(self, index: object) -> None:
         self._next(index)
 
-    def _next(self, index: Any) -> object:
+    def _next(self, index: Index) -> object:
         if self.ended:
             raise StopIteration
         if not self.auto_collation:

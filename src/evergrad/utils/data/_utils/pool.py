@@ -17,10 +17,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import connection as pipes
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.utils.data._utils.shared import Unpacker
 from evergrad.utils.data._utils.worker import Job, Reply, Task, quiet_blas, run_worker
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
 
 # How long a worker may take to finish what it is doing when it is asked to stop, in seconds.
 _GRACE = 5.0
@@ -49,7 +52,7 @@ class WorkerPool:
             raise
 
     @property
-    def processes(self) -> list[Any]:
+    def processes(self) -> Leaves:
         return [worker.process for worker in self._workers]
 
     def send(self, number: int, epoch: int, index: object) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evergrad.core.rng.default_generator import get_rng_state, manual_seed, set_rng_state
+
+if TYPE_CHECKING:
+    from evergrad.core.types import Args
 
 RandomStates = dict[str, Any]
 
@@ -40,7 +43,7 @@ def set_random_states(states: RandomStates) -> None:
     np.random.set_state((name, np.array(key, np.uint32), *rest))
 
 
-def _numpy_state() -> tuple[Any, ...]:
+def _numpy_state() -> Args:
     state: Any = np.random.get_state(legacy=True)
     return state  # type: ignore[no-any-return]
 

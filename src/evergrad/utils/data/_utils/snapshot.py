@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from evergrad.core.rng.default_generator import Generator, get_rng_state
 
 if TYPE_CHECKING:
+    from evergrad.core.types import Leaves
     from evergrad.utils.data.dataloader import DataLoader
 
 VERSION = 1
@@ -37,7 +38,7 @@ class Progress:
     """How far an epoch has come: how it began, and what has been given out since."""
 
     base_seed: int
-    generators: list[Any]
+    generators: Leaves
     default_generator: object
     sampler_epoch: int | None
     workers: list[State]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from evergrad.utils.data._utils.seeding import (
     set_random_states,
 )
 from evergrad.utils.data._utils.shared import Packer, Parcel, Place
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 # How often a worker that has nothing to do looks whether its parent is still there, in seconds.
 _LOOK_FOR_PARENT = 5.0
@@ -74,7 +77,7 @@ class Job:
     dataset: Any
     iterable: bool
     auto_collation: bool
-    collate_fn: Callable[[Any], Any]
+    collate_fn: AnyFunction
     drop_last: bool
     num_workers: int
     base_seed: int
