@@ -26,7 +26,6 @@ from evergrad.io import objects
 from evergrad.io.allowed_names import HARMLESS, WEIGHTS, Named, full_path, granted, own, trusted
 from evergrad.io.archive import LOCAL_SIGNATURE, Archive, Source, is_path, opened
 from evergrad.io.legacy import read_legacy
-from evergrad.io.meta_location import is_meta, on_meta
 from evergrad.io.nested_parts import NestedMaker, rebuild_jagged
 from evergrad.io.objects import SparseMaker
 from evergrad.io.storages import (
@@ -34,6 +33,8 @@ from evergrad.io.storages import (
     Part,
     Restore,
     device_maker,
+    is_meta,
+    on_meta,
     restorer,
     storage_identity,
 )
