@@ -53,6 +53,8 @@ from evergrad.keywords import unknown_keyword
 from evergrad.memory import pool
 
 if TYPE_CHECKING:
+    from evergrad.compiler.explain.report import Explanation
+    from evergrad.compiler.schedule.memory_plan import Plan
     from evergrad.core.types import AnyFunction, Args, Kwargs
 
 
@@ -545,7 +547,7 @@ class Compiled(KeptPrograms):
             finally:
                 self.step_lock.release()
 
-    def loop(self, *args: Any, **kwargs: Any) -> object:
+    def loop(self, *args: object, **kwargs: object) -> object:
         """Call the function for each row (index of the first dimension) of the tensors among its
         arguments, one after the other, and stack the results: ``loop(xs, ys)`` is ``stack([f(x, y)
         for x, y in zip(xs, ys)])``.
@@ -560,7 +562,7 @@ class Compiled(KeptPrograms):
 
         return loop_of(self, args, kwargs)
 
-    def plan(self, *args: Any, **kwargs: Any) -> Any:
+    def plan(self, *args: object, **kwargs: object) -> Plan:
         """The memory plan for these arguments, without running anything."""
         with self.step_lock:
             return self.compiled_for(args, kwargs)[0].program.plan
@@ -611,7 +613,7 @@ class Compiled(KeptPrograms):
             variant = self.add_variant(call, captured)
         return variant, variant.inputs_for(call.tensors, call.numbers) or call.tensors
 
-    def explain(self, *args: Any, passes: bool = False, **kwargs: Any) -> object:
+    def explain(self, *args: object, passes: bool = False, **kwargs: object) -> Explanation:
         """Report the compiled program for these arguments: its nodes, memory, guards and time; see
         :class:`~evergrad.compiler.explain.report.Explanation`. With ``passes`` also the graph after
         each compiler pass. Has no side effects."""

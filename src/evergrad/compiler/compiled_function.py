@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar
 
 if TYPE_CHECKING:
+    from evergrad.compiler.explain.report import Explanation
+    from evergrad.compiler.frontend.last_call import LastCall
+    from evergrad.compiler.schedule.memory_plan import Plan
     from evergrad.core.types import AnyFunction
 
 P = ParamSpec("P")
@@ -18,19 +21,19 @@ class CompiledFunction(Protocol[P, R_co]):
 
     __name__: str
     __wrapped__: AnyFunction
-    last_call: Any
+    last_call: LastCall | None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
     def __get__(self, instance: object, owner: object = None) -> Callable[..., R_co]: ...
 
-    def loop(self, *args: Any, **kwargs: Any) -> Any:
+    def loop(self, *args: object, **kwargs: object) -> Any:
         """Call the function for each row of the tensors among its arguments."""
 
-    def plan(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def plan(self, *args: P.args, **kwargs: P.kwargs) -> Plan:
         """The memory plan for these arguments, without running anything."""
 
-    def explain(self, *args: Any, passes: bool = False, **kwargs: Any) -> Any:
+    def explain(self, *args: object, passes: bool = False, **kwargs: object) -> Explanation:
         """Report the compiled program for these arguments."""
 
 

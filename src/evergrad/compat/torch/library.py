@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from evergrad.amp import autocast_mode
 from evergrad.autograd.function import Function
@@ -17,6 +17,19 @@ from .op_schema import FunctionSchema, infer_schema, parse_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from evergrad.core.dtypes import dtype
+    from evergrad.core.types import AnyFunction
+
+
+class _Overload(Protocol):
+    """What ``torch.ops`` has for an operator."""
+
+    def name(self) -> str: ...
+
+
+# How an operator is named.
+_Operator: TypeAlias = "str | CustomOpDef | _Overload"
 
 # Dispatch keys of a kernel that runs here, and of one that also differentiates.
 _KERNELS = ("", "CPU", "cpu", "default", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
@@ -39,7 +52,7 @@ class CustomOpDef:
         self._backward: Callable[..., object] | None = None
         self._setup: Callable[..., object] | None = None
         self._vmap: Callable[..., object] | None = None
-        self._cast_to: dict[str, Any] = {}
+        self._cast_to: dict[str, dtype] = {}
         self._applied: type[Function] | None = None
         self.__name__: str = self._name
         self.__doc__ = getattr(function, "__doc__", None)
@@ -79,9 +92,10 @@ class CustomOpDef:
         """Under autocast: floating-point arguments in the type that was registered."""
         kind = self._cast_to["cpu"]
 
-        def cast(value: Any) -> Any:
-            fits = isinstance(value, Tensor) and value.is_floating_point()
-            return value.to(kind) if fits and value.dtype.name != "float64" else value
+        def cast(value: object) -> object:
+            if not isinstance(value, Tensor) or not value.is_floating_point():
+                return value
+            return value if value.dtype.name == "float64" else value.to(kind)
 
         with autocast_mode.autocast("cpu", enabled=False):
             return self(*tree_map(cast, args), **tree_map(cast, kwargs))
@@ -91,13 +105,13 @@ class CustomOpDef:
         namespace, _, name = self._qualname.partition("::")
         return getattr(_operators.__getattr__(namespace), name).default
 
-    def register_fake(self, fn: Callable[..., object], /) -> Callable[..., Any]:
+    def register_fake(self, fn: AnyFunction, /) -> AnyFunction:
         """Types are found by running the function, so its description is not used."""
         return fn
 
     def register_kernel(
-        self, device_types: Any, fn: Callable[..., object] | None = None, /
-    ) -> Callable[..., Any]:
+        self, device_types: str | Iterable[str] | None, fn: AnyFunction | None = None, /
+    ) -> AnyFunction:
         """Another function for a device; the one for the CPU replaces the first."""
 
         def register(function: Callable[..., object]) -> Callable[..., object]:
@@ -123,7 +137,7 @@ class CustomOpDef:
             )
         self._backward, self._setup, self._applied = backward, setup_context, None
 
-    def register_vmap(self, func: Callable[..., object] | None = None) -> Any:
+    def register_vmap(self, func: AnyFunction | None = None) -> AnyFunction:
         """``func(info, in_dims, *args)`` gives the results of a batch and their dimensions."""
 
         def register(function: Callable[..., object]) -> Callable[..., object]:
@@ -132,15 +146,17 @@ class CustomOpDef:
 
         return register if func is None else register(func)
 
-    def register_autocast(self, device_type: str, cast_inputs: Any) -> None:
+    def register_autocast(self, device_type: str, cast_inputs: dtype) -> None:
         """The floating-point type of the arguments under autocast on a device."""
         if not isinstance(device_type, str):
             raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
         self._cast_to[device_type] = cast_inputs
 
-    def register_torch_dispatch(self, torch_dispatch_class: Any, fn: Any = None, /) -> Any:
+    def register_torch_dispatch(
+        self, torch_dispatch_class: object, fn: AnyFunction | None = None, /
+    ) -> AnyFunction:
         """Nothing here dispatches below the surface: the function is returned."""
-        return fn if fn is not None else lambda function: function
+        return fn if fn is not None else _unchanged
 
     @contextmanager
     def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Iterator[None]:
@@ -166,7 +182,7 @@ def _function_class(op: CustomOpDef) -> type[Function]:
             return op._kernel()(*args, **kwargs)
 
         @staticmethod
-        def setup_context(ctx: Any, inputs: Any, output: object) -> None:
+        def setup_context(ctx: object, inputs: tuple[Any, ...], output: object) -> None:
             kwargs, *args = inputs
             if op._setup is None:
                 return
@@ -210,7 +226,7 @@ def _declare(
     return made
 
 
-def _find(op: Any) -> CustomOpDef:
+def _find(op: _Operator) -> CustomOpDef:
     """The operator of a name, of an overload, or itself."""
     if isinstance(op, CustomOpDef):
         return op
@@ -246,53 +262,69 @@ def custom_op(
     return register if fn is None else register(fn)
 
 
-def triton_op(name: str, fn: Any = None, /, *, mutates_args: Any = (), schema: Any = None) -> Any:
+def triton_op(
+    name: str, fn: AnyFunction | None = None, /, *, mutates_args: str | Iterable[str] = (),
+    schema: str | None = None,
+) -> Any:  # fmt: skip
+    """Register a function as an operator; there is no Triton here."""
     return custom_op(name, fn, mutates_args=mutates_args, schema=schema)
 
 
+def _unchanged(function: AnyFunction) -> AnyFunction:
+    return function
+
+
 def register_fake(
-    op: object, func: object = None, /, *, lib: object = None, **options: object
-) -> Any:
+    op: object, func: AnyFunction | None = None, /, *, lib: object = None, **options: object
+) -> AnyFunction:
     """Types are found by running the function, so its description is not used."""
-    return func if func is not None else lambda function: function
+    return _unchanged if func is None else func
 
 
 impl_abstract = register_fake
 
 
 def register_autograd(
-    op: Any, backward: Callable[..., object], /, *, setup_context: Any = None, lib: object = None
-) -> None:
+    op: _Operator, backward: AnyFunction, /, *, setup_context: AnyFunction | None = None,
+    lib: object = None,
+) -> None:  # fmt: skip
     """The derivative of a registered operator."""
     _find(op).register_autograd(backward, setup_context=setup_context)
 
 
 def register_autocast(
-    op: Any, device_type: str, cast_inputs: Any, /, *, lib: object = None
+    op: _Operator, device_type: str, cast_inputs: dtype, /, *, lib: object = None
 ) -> None:
     """The floating-point type of an operator's arguments under autocast."""
     _find(op).register_autocast(device_type, cast_inputs)
 
 
-def register_kernel(op: Any, device_types: Any, func: Any = None, /, *, lib: object = None) -> Any:
+def register_kernel(
+    op: _Operator, device_types: str | Iterable[str] | None, func: AnyFunction | None = None, /, *,
+    lib: object = None,
+) -> AnyFunction:  # fmt: skip
     """Another function of a registered operator, for a device."""
     return _find(op).register_kernel(device_types, func)
 
 
-def register_vmap(op: Any, func: Any = None, /, *, lib: object = None) -> Any:
+def register_vmap(
+    op: _Operator, func: AnyFunction | None = None, /, *, lib: object = None
+) -> AnyFunction:
     """How a registered operator takes a batch: ``func(info, in_dims, *args)``."""
     return _find(op).register_vmap(func)
 
 
 def register_torch_dispatch(
-    op: Any, torch_dispatch_class: Any, func: Any = None, /, *, lib: object = None
-) -> Any:
+    op: _Operator, torch_dispatch_class: object, func: AnyFunction | None = None, /, *,
+    lib: object = None,
+) -> AnyFunction:  # fmt: skip
+    """Nothing here dispatches below the surface: the function is returned."""
     return _find(op).register_torch_dispatch(torch_dispatch_class, func)
 
 
 def define(
     qualname: str | Library, schema: str, *unused: object, lib: object = None, tags: object = ()
-) -> Any:
+) -> AnyFunction | None:
     """Declare an operator; :func:`impl` gives its function. With a library in place of a name it
     is a decorator that gives the function too."""
     if isinstance(qualname, Library):
@@ -308,7 +340,9 @@ def define(
     return None
 
 
-def impl(qualname: str | Library, types: Any, func: Any = None, *, lib: object = None) -> Any:
+def impl(
+    qualname: str | Library, types: Any, func: Any = None, *, lib: object = None
+) -> AnyFunction:
     """Give a declared operator its function: ``impl("space::name", "cpu")``, or
     ``impl(library, "name", key)``."""
     if isinstance(qualname, Library):
@@ -323,7 +357,7 @@ def impl(qualname: str | Library, types: Any, func: Any = None, *, lib: object =
 
 
 def _implement(
-    qualname: str, types: Any
+    qualname: str, types: str | Iterable[str]
 ) -> Callable[[Callable[..., object]], Callable[..., object]]:
     def register(function: Callable[..., object]) -> Callable[..., object]:
         name = qualname.partition("(")[0]
@@ -358,7 +392,9 @@ class Library:
         self._names.append(found.name)
         return found.name.rpartition("::")[2]
 
-    def impl(self, op_name: Any, fn: object, dispatch_key: str = "", **options: object) -> None:
+    def impl(
+        self, op_name: str | _Overload, fn: object, dispatch_key: str = "", **options: object
+    ) -> None:
         """Give an operator its function."""
         if not callable(fn):
             raise TypeError(
@@ -386,8 +422,8 @@ class Library:
 
 
 @contextmanager
-def _scoped_library(*args: Any, **kwargs: Any) -> Iterator[Library]:
-    made = Library(*args, **kwargs)
+def _scoped_library(ns: str, kind: str, dispatch_key: str = "") -> Iterator[Library]:
+    made = Library(ns, kind, dispatch_key)
     try:
         yield made
     finally:
@@ -399,7 +435,7 @@ def fallthrough_kernel() -> None:
     raise NotImplementedError("fallthrough_kernel() should never be called.")
 
 
-def wrap_triton(triton_kernel: object, /) -> Any:
+def wrap_triton(triton_kernel: AnyFunction, /) -> AnyFunction:
     return triton_kernel
 
 
@@ -413,14 +449,14 @@ _TESTS = (
 
 
 def opcheck(
-    op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *,
+    op: AnyFunction, args: tuple[object, ...], kwargs: dict[str, object] | None = None, *,
     test_utils: str | Iterable[str] = _TESTS, raise_exception: bool = True,
     atol: float | None = None, rtol: float | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, str | Exception]:  # fmt: skip
     """Check that an operator writes only what its schema says, returns none of its arguments, and
     that its derivative runs. What each test found is returned: ``"SUCCESS"`` or the error."""
     named = kwargs or {}
-    results: dict[str, Any] = {}
+    results: dict[str, str | Exception] = {}
     for test in (test_utils,) if isinstance(test_utils, str) else tuple(test_utils):
         if test not in _TESTS:
             raise ValueError(f"opcheck(test_utils=...): {test} is not one of {_TESTS}")
@@ -434,14 +470,14 @@ def opcheck(
     return results
 
 
-def _check_schema(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    schema = _find(op)._schema
+def _check_schema(op: AnyFunction, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    schema = _find(op)._schema  # type: ignore[arg-type]
     given = [v.detach().clone() if isinstance(v, Tensor) else v for v in args]
     before = [v.clone() if isinstance(v, Tensor) else v for v in given]
     results = [r for r in tree_leaves(op(*given, **kwargs)) if isinstance(r, Tensor)]
     arguments = schema.arguments if schema is not None else ()
     for argument, value, former in zip(arguments, given, before, strict=False):
-        if not isinstance(value, Tensor) or argument.is_write:
+        if argument.is_write or not (isinstance(value, Tensor) and isinstance(former, Tensor)):
             continue
         if not value.equal(former):
             raise RuntimeError(
@@ -453,7 +489,7 @@ def _check_schema(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
             )
 
 
-def _check_run(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _check_run(op: AnyFunction, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     given = [
         v.detach().clone().requires_grad_(v.requires_grad) if isinstance(v, Tensor) else v
         for v in args

@@ -16,10 +16,10 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.package_name import package_name
 from evergrad.core.tensor import Tensor
 
-_MISSING: Any = inspect.Parameter.empty
+_MISSING: object = inspect.Parameter.empty
 _NUMBER = int | float | bool
 # Python type, schema type, and whether T[], T?[] and T[]? exist.
-_TYPES: tuple[tuple[Any, str, bool, bool, bool], ...] = (
+_TYPES: tuple[tuple[object, str, bool, bool, bool], ...] = (
     (Tensor, "Tensor", True, True, False), (int, "SymInt", True, False, True),
     (float, "float", True, False, True), (bool, "bool", True, False, True),
     (str, "str", False, False, False), (_NUMBER, "Scalar", True, False, False),
@@ -34,7 +34,7 @@ def _sequences_of(kind: Any) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _parameter_types() -> Iterator[tuple[Any, str]]:
+def _parameter_types() -> Iterator[tuple[object, str]]:
     for kind, name, of_list, of_optionals, optional_list in _TYPES:
         yield kind, name
         yield typing.Optional[kind], f"{name}?"  # noqa: UP045
@@ -46,8 +46,8 @@ def _parameter_types() -> Iterator[tuple[Any, str]]:
             yield from ((typing.Optional[s], f"{name}[]?") for s in _sequences_of(kind))  # noqa: UP045
 
 
-_PARAMETERS: dict[Any, str] = dict(_parameter_types())
-_RETURNS: dict[Any, str] = {
+_PARAMETERS: dict[object, str] = dict(_parameter_types())
+_RETURNS: dict[object, str] = {
     Tensor: "Tensor", typing.List[Tensor]: "Tensor[]", list[Tensor]: "Tensor[]",  # noqa: UP006
     int: "SymInt", float: "float", bool: "bool", _NUMBER: "Scalar",
 }  # fmt: skip
@@ -59,7 +59,7 @@ class Argument:
 
     name: str
     type: str
-    default_value: Any = None
+    default_value: object = None
     has_default: bool = False
     kwarg_only: bool = False
 
@@ -91,8 +91,8 @@ class FunctionSchema:
         return any(a.is_write for a in self.arguments)
 
     def bind(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        self, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> tuple[tuple[object, ...], dict[str, object]]:
         """Arguments in the order of the schema, defaults filled in, and keyword-only ones."""
         positional = [a for a in self.arguments if not a.kwarg_only]
         if len(args) > len(positional):
@@ -174,7 +174,7 @@ def _parse_argument(text: str, kwarg_only: bool) -> Argument:
     return Argument(name, kind.strip(), value, bool(equals), kwarg_only)
 
 
-def _default_of(text: str, kind: str) -> Any:
+def _default_of(text: str, kind: str) -> object:
     if text == "None":
         return None
     if text in ("True", "False"):
@@ -237,7 +237,7 @@ def infer_schema(
 
 def _describe(
     place: int, name: str, parameter: inspect.Parameter, written: str | tuple[str, ...],
-    names: dict[str, Any], fail: Callable[[str], NoReturn],
+    names: dict[str, object], fail: Callable[[str], NoReturn],
 ) -> str:  # fmt: skip
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
         fail("We do not support positional-only args, varargs, or varkwargs.")
@@ -261,7 +261,7 @@ def _describe(
     return f"{kind} {name}{_default_text(name, parameter.default, fail)}"
 
 
-def _default_text(name: str, default: Any, fail: Callable[[str], NoReturn]) -> str:
+def _default_text(name: str, default: object, fail: Callable[[str], NoReturn]) -> str:
     if default is _MISSING:
         return ""
     if default is None or isinstance(default, int | float):
@@ -273,7 +273,9 @@ def _default_text(name: str, default: Any, fail: Callable[[str], NoReturn]) -> s
     fail(f"Parameter {name} has an unsupported default value type {type(default)}.")
 
 
-def _evaluated(annotation: Any, names: dict[str, Any], fail: Callable[[str], NoReturn]) -> Any:
+def _evaluated(
+    annotation: object, names: dict[str, object], fail: Callable[[str], NoReturn]
+) -> object:
     """An annotation, or what its text stands for among the names of the function's module."""
     if not isinstance(annotation, str):
         return annotation
@@ -283,7 +285,7 @@ def _evaluated(annotation: Any, names: dict[str, Any], fail: Callable[[str], NoR
         fail(f"Unsupported type annotation {annotation}. It is not a type. ({error})")
 
 
-def _result_type(annotation: Any, fail: Callable[[str], NoReturn]) -> str:
+def _result_type(annotation: object, fail: Callable[[str], NoReturn]) -> str:
     if annotation is None:
         return "()"
     if annotation is _MISSING:

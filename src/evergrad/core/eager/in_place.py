@@ -26,7 +26,7 @@ from evergrad.core.row_facts import Cost
 
 if TYPE_CHECKING:
     from evergrad.core.op import Specialization
-    from evergrad.core.types import Array
+    from evergrad.core.types import Array, Leaves
 
 # From so many elements on a loop gains on one NumPy call.
 _LEAST_OF_UFUNC = 1 << 12
@@ -38,7 +38,7 @@ _CHUNK = 1 << 17
 _from_buffer: Callable[[Any], Any] = c_char.from_buffer
 
 
-def overwriting(specialization: Specialization) -> Callable[[Array, list[Any]], bool] | None:
+def overwriting(specialization: Specialization) -> Callable[[Array, Leaves], bool] | None:
     """What overwrites the first of some arrays with the result, or gives false and leaves it.
     ``None`` if the row has no loop for these types."""
     op, operands = specialization.op, specialization.operands
@@ -54,7 +54,7 @@ def overwriting(specialization: Specialization) -> Callable[[Array, list[Any]], 
             return None
         return _by_loop(specialization, None)
 
-    def copy(target: Array, values: list[Any]) -> bool:
+    def copy(target: Array, values: Leaves) -> bool:
         target[...] = evaluate(*values)
         return True
 
@@ -70,7 +70,7 @@ def overwriting(specialization: Specialization) -> Callable[[Array, list[Any]], 
 
 def _by_loop(
     specialization: Specialization, broadcast: Broadcast | None
-) -> Callable[[Array, list[Any]], bool]:
+) -> Callable[[Array, Leaves], bool]:
     """The loop where no array is strided and none overlaps the target."""
     operands, (out,) = specialization.operands, specialization.out_types
     loop = Loop(specialization.op, specialization.attrs, operands, out, broadcast, in_place=True)
@@ -78,14 +78,14 @@ def _by_loop(
     sizes = [t.dtype.itemsize for t in operands if t.shape]
     count, nbytes, number = out.numel, out.nbytes, loop.number
 
-    def run(target: Array, values: list[Any]) -> bool:
+    def run(target: Array, values: Leaves) -> bool:
         forced = config.EAGER_KERNEL_ELEMENTS
         if count < (_LEAST_ELEMENTS if forced is None else forced) or not config.EAGER_KERNELS:
             return False
         if not target.flags.carray or not loop.is_ready():
             return False
         start = addressof(_from_buffer(target))
-        words: list[Any] = [start]
+        words: Leaves = [start]
         for operand, (is_one, size) in zip(values[1:], others, strict=True):
             if is_one:
                 words.append(number(operand))
@@ -105,7 +105,7 @@ def _by_loop(
     return run
 
 
-def _in_parallel(loop: Loop, words: list[Any], sizes: list[int]) -> None:
+def _in_parallel(loop: Loop, words: Leaves, sizes: list[int]) -> None:
     count = loop.count
 
     def chunk(first: int) -> None:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.source_location import user_stacklevel
 from evergrad.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from evergrad.core.types import AnyFunction
 
 Rule = Callable[..., str | None]
 
@@ -116,7 +119,7 @@ def _nested(tensor_list: object, *, layout: object = None, **kwargs: object) -> 
     return None if "jagged" in str(layout) else _NESTED
 
 
-def _where(condition: Any, *args: object, **kwargs: object) -> str | None:
+def _where(condition: object, *args: object, **kwargs: object) -> str | None:
     is_byte = isinstance(condition, Tensor) and condition.dtype is dtypes.uint8
     return _WHERE if is_byte else None
 
@@ -139,7 +142,7 @@ def _sequential(
 
 def _degrees(name: str) -> Rule:
     def rule(
-        input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+        input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
         correction: Any = None, **kwargs: object,
     ) -> str | None:  # fmt: skip
         if isinstance(dim, bool):
@@ -187,9 +190,9 @@ def with_warning(name: str, function: Any) -> Any:
     return function if rule is None else _warning(function, rule)
 
 
-def _warning(function: Callable[..., Any], rule: Rule) -> Callable[..., Any]:
+def _warning(function: AnyFunction, rule: Rule) -> AnyFunction:
     @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         try:
             message = rule(*args, **kwargs)
         except (TypeError, IndexError, AttributeError):  # the function itself refuses such a call

@@ -86,7 +86,7 @@ class LibraryCalls:
         codes: set[CodeType] = set()
         builtins = {id(held): held for held in deferred if isinstance(held, BuiltinFunctionType)}
 
-        def hook(frame: FrameType, event: Any, argument: Any) -> None:
+        def hook(frame: FrameType, event: str, argument: object) -> None:
             if event == "call":
                 codes.add(frame.f_code)
             elif event == "c_call" and id(argument) in builtins:

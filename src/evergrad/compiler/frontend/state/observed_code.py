@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
-from typing import Any
 
 import numpy as np
 
@@ -43,7 +42,7 @@ class ObservedCode:
         """Add the code that this thread runs meanwhile."""
         inside = 0
 
-        def hook(frame: FrameType, event: Any, argument: Any) -> None:
+        def hook(frame: FrameType, event: str, argument: object) -> None:
             nonlocal inside
             if event == "call":
                 code = frame.f_code

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-Hook = Callable[[FrameType, Any, Any], None]
+Hook = Callable[[FrameType, str, object], None]
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def profile_hook(hook: Hook) -> Iterator[None]:
 
 
 def _both(first: Hook, second: Hook) -> Hook:
-    def hook(frame: FrameType, event: Any, argument: Any) -> None:
+    def hook(frame: FrameType, event: str, argument: object) -> None:
         first(frame, event, argument)
         second(frame, event, argument)
 

@@ -413,7 +413,7 @@ class PythonState(ReachedCode):
             self.note_schedule(own)
             self.push(own, name)
 
-    def note_schedule(self, own: dict[str, Any]) -> None:
+    def note_schedule(self, own: dict[str, object]) -> None:
         """Note a schedule of learning rates, which writes to the options of an optimizer."""
         if "optimizer" in own:
             self.add_names(("param_groups",))
