@@ -226,7 +226,7 @@ def _why_no_nested(layer: Any) -> str:
     return next((reason for holds, reason in checks if not holds), "")
 
 
-class TransformerEncoder(Module):
+class TransformerEncoder(TensorModule):
     """Several encoder layers, each a copy of the given one."""
 
     def __init__(

@@ -206,7 +206,7 @@ def _function_class(op: CustomOpDef) -> type[Function]:
         return op._vmap(info, in_dims[1:], *args, **kwargs)
 
     if op._vmap is not None:
-        Registered.vmap = staticmethod(vmap)  # type: ignore[assignment]
+        Registered.vmap = staticmethod(vmap)  # type: ignore[method-assign]
     else:
         Registered.generate_vmap_rule = True
     name = op._qualname.replace("::", "_").replace(".", "_")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import addressof, c_char
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from evergrad.core.row_facts import Cost
 
 if TYPE_CHECKING:
     from evergrad.core.op import Specialization
-    from evergrad.core.types import Array, Leaves
+    from evergrad.core.types import AnyFunction, Array, Leaves
 
 # From so many elements on a loop gains on one NumPy call.
 _LEAST_OF_UFUNC = 1 << 12
@@ -35,7 +35,7 @@ _LEAST_ELEMENTS = 4
 # Elements of a chunk of a call that runs in parallel.
 _CHUNK = 1 << 17
 
-_from_buffer: Callable[[Any], Any] = c_char.from_buffer
+_from_buffer: AnyFunction = c_char.from_buffer
 
 
 def overwriting(specialization: Specialization) -> Callable[[Array, Leaves], bool] | None:

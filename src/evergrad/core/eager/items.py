@@ -35,7 +35,7 @@ def pair_evaluator(
         return plain
     allocate = pool.allocator((size,), element)
     table_address, count = runs.ctypes.data, len(runs)
-    from_buffer: Callable[[Any], Any] = c_char.from_buffer
+    from_buffer: AnyFunction = c_char.from_buffer
     functions: Any = None
     function: Any = None
 

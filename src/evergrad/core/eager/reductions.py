@@ -23,7 +23,7 @@ from evergrad.memory import pool
 if TYPE_CHECKING:
     from evergrad.core.op import Attrs, Op
     from evergrad.core.trace import Var
-    from evergrad.core.types import Args, Array
+    from evergrad.core.types import AnyFunction, Args, Array
 
 _reduction_kernel: ExtensionPoint[..., object] = ExtensionPoint("reduction_kernel")
 
@@ -34,7 +34,7 @@ _BRIEF = 1 << 14
 # Columns of fewer neighbours would leave most lanes of a vector empty.
 _LEAST_COLUMNS = 8
 
-_from_buffer: Callable[[Any], Any] = c_char.from_buffer
+_from_buffer: AnyFunction = c_char.from_buffer
 
 _FLOATS = (dtypes.float32, dtypes.float64)
 _IN_TWO_LOOPS = (Combine.SUM, Combine.MAX, Combine.MIN)
