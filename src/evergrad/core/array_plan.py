@@ -180,8 +180,7 @@ class PlanSteps:
         ordered, scratch = _with_deaths(chosen, self.given, {e.slot for e in found}, base, sizes)
         if scratch > _MOST_SCRATCH:
             return None
-        constants = [c._value if isinstance(c, Tensor) else c for c in self.constants]
-        return ArrayPlan(constants, ordered, found, scratch)
+        return ArrayPlan(self.constants, ordered, found, scratch)
 
     def end(self, tensor: Tensor) -> Result | None:
         """Where a result comes from; ``None`` for one that a plan on arrays cannot give."""

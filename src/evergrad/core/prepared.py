@@ -231,15 +231,6 @@ class Recorder:
         return Plan(self, found, results)
 
 
-def fixed(tensor: Tensor) -> Tensor:
-    """A tensor that a prepared function made of its types and attributes alone: a constant of its
-    plan. Nothing writes to it."""
-    recorder = STATE.get().recorder
-    if recorder is not None and tensor._value.__class__ is np.ndarray:
-        recorder.slots[id(tensor)] = recorder.constant(tensor)
-    return tensor
-
-
 def not_repeated() -> None:
     """Have the running call of a prepared function no plan: it does something else beside."""
     recorder = STATE.get().recorder

@@ -161,11 +161,9 @@ def loop_evaluator(
     count = out.numel
     if len(operands) == 1:
         return _unary_evaluator(loop, count, plain)
-    if count < PARALLEL_MIN_ELEMENTS:
-        if is_number == (False, False):
-            return _binary_evaluator(loop, count, plain)
-        if is_number[0] is False and all(is_number[1:]):
-            return _number_evaluator(loop, count, plain)
+    if count < PARALLEL_MIN_ELEMENTS and has_direct_call(is_number):
+        direct = _binary_evaluator if is_number == (False, False) else _number_evaluator
+        return direct(loop, count, plain)
 
     def run(*given: object) -> Any:
         forced = config.EAGER_KERNEL_ELEMENTS
@@ -181,6 +179,16 @@ def loop_evaluator(
         return loop.run(given, words)
 
     return run
+
+
+def has_direct_call(is_number: tuple[bool, ...]) -> bool:
+    """Whether there is a call without a list of operands: of two arrays, or of one and numbers."""
+    return is_number == (False, False) or (not is_number[0] and all(is_number[1:]))
+
+
+def least_elements(is_number: tuple[bool, ...]) -> int:
+    """From how many elements on a loop is used on such operands."""
+    return _LEAST_ELEMENTS if has_direct_call(is_number) else _LEAST_OF_MANY
 
 
 def _words(operands: Sequence[Any], number: Callable[[Any], float]) -> list[float] | None:

@@ -19,6 +19,7 @@ from evergrad.core.eager.elementwise import (
     Loop,
     broadcast_of,
     is_loop_over,
+    least_elements,
     may_use_loop,
 )
 from evergrad.core.eager.parallel_ufunc import PARALLEL_MIN_ELEMENTS, parallel_for
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 # From so many elements on a loop gains on one NumPy call.
 _LEAST_OF_UFUNC = 1 << 12
-# The same for rows of several calls.
-_LEAST_ELEMENTS = 4
 # Elements of a chunk of a call that runs in parallel.
 _CHUNK = 1 << 17
 
@@ -77,10 +76,13 @@ def _by_loop(
     others = list(zip(loop.is_number, (t.nbytes for t in operands), strict=True))[1:]
     sizes = [t.dtype.itemsize for t in operands if t.shape]
     count, nbytes, number = out.numel, out.nbytes, loop.number
+    usual = least_elements(
+        tuple(loop.is_number)
+    )  # with fewer the form that makes a tensor has no loop
 
     def run(target: Array, values: Leaves) -> bool:
         forced = config.EAGER_KERNEL_ELEMENTS
-        if count < (_LEAST_ELEMENTS if forced is None else forced) or not config.EAGER_KERNELS:
+        if count < (usual if forced is None else forced) or not config.EAGER_KERNELS:
             return False
         if not target.flags.carray or not loop.is_ready():
             return False

@@ -14,7 +14,6 @@ from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import cast
 from evergrad.core.eager.fusion import eager_composite
-from evergrad.core.prepared import fixed, prepared
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.tensor import Tensor
 from evergrad.core.types import Array
@@ -44,7 +43,6 @@ def _corners_aligned(align_corners: bool | None, name: str) -> bool:
     return bool(align_corners)
 
 
-@prepared
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The positions that affine maps ``theta`` [N, 2, 3] (or [N, 3, 4]) give to the elements of
     an image of ``size``, from -1 to 1."""
@@ -66,7 +64,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     along = [_positions(n, aligned).astype(theta.dtype.np) for n in extents]
     mesh = np.meshgrid(*along, indexing="ij")
     points = np.stack([*reversed(mesh), np.ones_like(mesh[0])], -1).reshape(-1, rank + 1)
-    grid = matmul(fixed(adopt(points)), transpose(theta, 1, 2))
+    grid = matmul(adopt(points), transpose(theta, 1, 2))
     return reshape(grid, (size[0], *extents, rank))
 
 

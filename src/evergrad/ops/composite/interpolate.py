@@ -18,7 +18,6 @@ from evergrad.core import dtypes
 from evergrad.core.autocast import as_float32
 from evergrad.core.bind import cast
 from evergrad.core.eager.fusion import eager_composite
-from evergrad.core.prepared import fixed, prepared
 from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.tensor import Tensor
 from evergrad.core.types import Array
@@ -40,7 +39,6 @@ _SMOOTH = tuple(_RANKS)
 _FEW_ELEMENTS = 1 << 15
 
 
-@prepared
 def interpolate(
     input: Tensor, size: Ints | None = None, scale_factor: object = None, mode: str = "nearest",
     align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
@@ -153,14 +151,14 @@ def _resampled(
         half = wide(0.5 if mode == "nearest-exact" else 0)
         places = np.floor((np.arange(size, dtype=wide) + half) * step)
         chosen = np.minimum(places.astype(np.int64), extent - 1)
-        return index_select(input, dim, fixed(adopt(chosen)))
+        return index_select(input, dim, adopt(chosen))
     if extent == size and (factor is None or factor == 1):
         return input * 1
     if align:
         step = wide((extent - 1) / (size - 1) if size > 1 else 0)
     weights_type = input.dtype.np
     arrays = _taps_of(size, extent, step, align, mode, kernel, weights_type)
-    taps = [fixed(adopt(a)) for a in arrays]
+    taps = [adopt(a) for a in arrays]
     mixed = _mixed if input._type.numel // extent * size < _FEW_ELEMENTS else _mixed.function
     return mixed(input, *taps, dim=dim)  # type: ignore[no-any-return]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from evergrad.core.autocast import as_float32
 from evergrad.core.bind import bind
-from evergrad.core.prepared import fixed, prepared
+from evergrad.core.prepared import prepared
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
 from evergrad.core.views import ViewChain
@@ -98,7 +98,7 @@ def _pad_by_index(x: Tensor, edges: Sequence[tuple[int, int]], mode: str) -> Ten
         if (before, after) != (0, 0):
             _require_enough(mode, shape, dim, before, after)
             places = _places(mode, shape[dim], before, after)
-            x = bind(INDEX, x, fixed(adopt(places)), start=dim, wrap=True)
+            x = bind(INDEX, x, adopt(places), start=dim, wrap=True)
     return clone(x) if x._type.shape == shape else x
 
 
