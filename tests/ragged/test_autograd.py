@@ -76,7 +76,7 @@ def test_derivatives_of_higher_order_and_transforms(make: Make) -> None:
     assert pull(plain)[0] == plain * plain * 2
     assert func.jvp(lambda v: v * v, (plain,), (plain,))[1] == plain * plain * 2
     assert func.jacrev(loss)(plain) == plain * 2
-    with pytest.raises(TypeError, match="no layout of its own"):
+    with pytest.raises(TypeError, match=r"no layout of its own|has its elements in one dimension"):
         func.hessian(loss)(plain)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from evergrad.core.rng.default_generator import using_generator
 from evergrad.models.lora import adapted_layers
-from evergrad.train.checkpoint import CheckpointStore, read_checkpoint
+from evergrad.train.checkpoint import CheckpointError, CheckpointStore, read_checkpoint
 from evergrad.train.config import ConfigError, override, preset, to_toml
 from evergrad.train.state import TrainingState
 from evergrad.train.task import task_class
@@ -82,7 +82,7 @@ def test_a_folder_of_pictures(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"captions\.jsonl"):
         _ = made("--data", str(tmp_path)).parts
-    with pytest.raises(ConfigError, match="there is no checkpoint"):
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
         made("--init-from", str(tmp_path))
     with pytest.raises(ConfigError, match="at most 12 words"):
         made().words(["a " * 13])

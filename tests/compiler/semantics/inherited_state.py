@@ -126,8 +126,8 @@ SITUATIONS: dict[str, tuple[Any, Any, Any]] = {
     "message": (
         Mail, lambda s: float(len(s)) + 1, lambda s, n: s.add_header(f"a{n}", "b")),
     "template": (
-        lambda: Text("1$a"), lambda s: float(s.substitute(a=2)),
-        lambda s, n: setattr(s, "template", "1$a" + "0" * n)),
+        lambda: Text("1${a}"), lambda s: float(s.substitute(a=2)),
+        lambda s, n: setattr(s, "template", "1${a}" + "0" * n)),
     "argparse_namespace": (lambda: Options(a=1.0), lambda s: s.a, change_of("a")),
     "simple_namespace": (lambda: Space(a=1.0), lambda s: s.a, change_of("a")),
     "ctypes_number": (lambda: Number(1.0), lambda s: s.value, change_of("value")),

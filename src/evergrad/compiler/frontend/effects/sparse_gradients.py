@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from evergrad.core import dtypes
 from evergrad.core.compound import Compound
+from evergrad.core.op import TABLE
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Var
 from evergrad.extension import ExtensionPoint
 from evergrad.memory.ledger import GRADIENT
+from evergrad.ops.rows.indexing.index import INDEX_SUM
 from evergrad.ops.rows.movement.joining import cat
 
 if TYPE_CHECKING:
     from evergrad.compiler.frontend.session import Session
+
+_ADD, _COPIES = TABLE["add"], (TABLE["clone"], TABLE["detach"])
 
 _sparse_rows: ExtensionPoint[[Tensor, Tensor, int], Compound] = ExtensionPoint("sparse_rows")
 
@@ -65,12 +69,12 @@ def _lookups(value: Any, producers: dict[Var, Equation]) -> list[Equation] | Non
     eqn = producers.get(value) if isinstance(value, Var) else None
     if eqn is None:
         return None
-    if eqn.op.name in ("clone", "detach"):
+    if eqn.op in _COPIES:
         return _lookups(eqn.args[0], producers)
-    if eqn.op.name == "add":
+    if eqn.op is _ADD:
         parts = [_lookups(arg, producers) for arg in eqn.args]
         return None if None in parts else [e for part in parts for e in part or ()]
-    is_lookup = eqn.op.name == "index_sum" and len(eqn.args) == 2 and not eqn.attrs["start"]
+    is_lookup = eqn.op is INDEX_SUM and len(eqn.args) == 2 and not eqn.attrs["start"]
     return [eqn] if is_lookup and all(isinstance(arg, Var) for arg in eqn.args) else None
 
 
