@@ -12,7 +12,7 @@ from evergrad.core.trace import Var
 
 
 class DeferredArray:
-    """Stands for ``tensor.numpy()`` until the function has returned; no code looks at it."""
+    """A placeholder for ``tensor.numpy()`` until the function has returned; no code reads it."""
 
     __slots__ = ("tensor",)
 
@@ -21,7 +21,7 @@ class DeferredArray:
 
 
 def deferred_array(tensor: Tensor) -> Any:
-    """What stands for the array of a tensor that a session computes, for the caller of the caller;
+    """A placeholder for the array of a tensor that a session computes, for the caller's caller;
     ``None`` if it has to be made now."""
     trace = functionalizing_trace()
     value = tensor._value

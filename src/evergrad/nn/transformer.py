@@ -36,7 +36,11 @@ def _activation(activation: object) -> Callable[[Tensor], Tensor]:
 
 
 class _Layer(TensorModule):
-    """What encoder and decoder layers share: the feed-forward block and residual steps."""
+    """What encoder and decoder layers share: self-attention, the feed-forward block and residual
+    steps. Subclasses change a layer by its blocks (``_sa_block`` and the like), as in PyTorch."""
+
+    self_attn: MultiheadAttention
+    dropout1: Dropout
 
     def _make_feed_forward(
         self, d_model: int, dim_feedforward: int, dropout: float, bias: bool, factory: Kwargs
@@ -54,6 +58,17 @@ class _Layer(TensorModule):
             return x + block(norm(x))
         return norm(x + block(x))  # type: ignore[no-any-return]
 
+    def _sa_block(
+        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """Self-attention, before its residual."""
+        found, _ = self.self_attn(
+            x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask,
+            need_weights=False, is_causal=is_causal and attn_mask is not None,
+        )  # fmt: skip
+        return self.dropout1(found)
+
 
 class TransformerEncoderLayer(_Layer):
     """Self-attention and a feed-forward block, each with a residual and a norm."""
@@ -66,14 +81,14 @@ class TransformerEncoderLayer(_Layer):
     ) -> None:  # fmt: skip
         super().__init__()
         factory: Kwargs = {"device": device, "dtype": dtype}
-        self.self_attn: MultiheadAttention = MultiheadAttention(
+        self.self_attn = MultiheadAttention(
             d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **factory
         )
         self._make_feed_forward(d_model, dim_feedforward, dropout, bias, factory)
         self.norm_first = norm_first
         self.norm1: LayerNorm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
         self.norm2: LayerNorm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
-        self.dropout1: Dropout = Dropout(dropout)
+        self.dropout1 = Dropout(dropout)
         self.dropout2: Dropout = Dropout(dropout)
         self.activation: Callable[[Tensor], Tensor] = _activation(activation)
 
@@ -86,19 +101,6 @@ class TransformerEncoderLayer(_Layer):
             lambda y: self._sa_block(y, src_mask, src_key_padding_mask, is_causal=is_causal),
         )  # fmt: skip
         return self._residual(x, self.norm2, self._ff_block)
-
-    # The blocks by which subclasses change a layer, as in PyTorch.
-
-    def _sa_block(
-        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
-        is_causal: bool = False,
-    ) -> Tensor:  # fmt: skip
-        """Self-attention, before its residual."""
-        found, _ = self.self_attn(
-            x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask,
-            need_weights=False, is_causal=is_causal and attn_mask is not None,
-        )  # fmt: skip
-        return self.dropout1(found)
 
     def _ff_block(self, x: Tensor) -> Tensor:
         """The feed-forward block, before its residual."""
@@ -124,7 +126,7 @@ class TransformerDecoderLayer(_Layer):
     ) -> None:  # fmt: skip
         super().__init__()
         factory: Kwargs = {"device": device, "dtype": dtype}
-        self.self_attn: MultiheadAttention = MultiheadAttention(
+        self.self_attn = MultiheadAttention(
             d_model, nhead, dropout=dropout, batch_first=batch_first, bias=bias, **factory
         )
         self.multihead_attn: MultiheadAttention = MultiheadAttention(
@@ -135,7 +137,7 @@ class TransformerDecoderLayer(_Layer):
         self.norm1: LayerNorm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
         self.norm2: LayerNorm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
         self.norm3: LayerNorm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
-        self.dropout1: Dropout = Dropout(dropout)
+        self.dropout1 = Dropout(dropout)
         self.dropout2: Dropout = Dropout(dropout)
         self.dropout3: Dropout = Dropout(dropout)
         self.activation: Callable[[Tensor], Tensor] = _activation(activation)
@@ -157,19 +159,6 @@ class TransformerDecoderLayer(_Layer):
             ),
         )  # fmt: skip
         return self._residual(x, self.norm3, self._ff_block)
-
-    # The blocks by which subclasses change a layer, as in PyTorch.
-
-    def _sa_block(
-        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
-        is_causal: bool = False,
-    ) -> Tensor:  # fmt: skip
-        """Self-attention, before its residual."""
-        found, _ = self.self_attn(
-            x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask,
-            need_weights=False, is_causal=is_causal and attn_mask is not None,
-        )  # fmt: skip
-        return self.dropout1(found)
 
     def _mha_block(
         self, x: Tensor, mem: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,

@@ -431,7 +431,7 @@ def _scoped_library(ns: str, kind: str, dispatch_key: str = "") -> Iterator[Libr
 
 
 def fallthrough_kernel() -> None:
-    """Stands for "the next function"; never called."""
+    """A placeholder for "the next function"; never called."""
     raise NotImplementedError("fallthrough_kernel() should never be called.")
 
 
