@@ -358,7 +358,7 @@ class BackwardPass:
         if self.trace is not None and node.hooks is not None and not is_end:
             self.trace.note_backward_through(node)
         self.uncount(values, owned)
-        if node.hooks is not None and not is_end:  # the pass that goes on there calls them
+        if node.hooks is not None and not is_end:  # the pass that continues there calls them
             hooks.call_tensor_hooks(node, values, owned, self.on_tensors)
         if self.targets is not None:
             self.collect(node, values, owned)

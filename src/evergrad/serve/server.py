@@ -16,7 +16,7 @@ from evergrad.models.model import require
 from evergrad.serve.guard import App, Limits
 
 HEADER_SECONDS = 30.0  # in which a connection has to send the head of a request
-GRACE_SECONDS = 30  # that running streams have to end after the server is asked to stop
+GRACE_SECONDS = 30  # for running streams to end after a stop is requested
 
 
 def limits_for(host: str, token: str | None) -> Limits:

@@ -276,7 +276,7 @@ def _default_text(name: str, default: object, fail: Callable[[str], NoReturn]) -
 def _evaluated(
     annotation: object, names: dict[str, object], fail: Callable[[str], NoReturn]
 ) -> object:
-    """An annotation, or what its text stands for among the names of the function's module."""
+    """An annotation, or the object that its text names in the function's module."""
     if not isinstance(annotation, str):
         return annotation
     try:

@@ -25,7 +25,7 @@ from evergrad.utils.data._utils.worker import Job, Reply, Task, quiet_blas, run_
 if TYPE_CHECKING:
     from evergrad.core.types import Leaves
 
-# How long a worker may take to finish what it is doing when it is asked to stop, in seconds.
+# Seconds that a worker has to finish its example after a stop is requested.
 _GRACE = 5.0
 _SHORT_GRACE = 0.5
 _A_MOMENT = 0.01
